@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
@@ -17,6 +19,7 @@ from graphlog.downstream.linear import (
     standardize,
     tree_predictions,
 )
+from graphlog.downstream.metrics import TaskKind
 
 NAN = float("nan")
 
@@ -136,6 +139,26 @@ def test_a_weight_of_logistic_regression_is_scikit_learns():
     model = LogisticRegression(C=0.1, max_iter=2000, tol=1e-8).fit(x, y[:, 0], weights)
     far = np.sqrt(6) * 1e-4 * 0.1 * weights.sum()  # as above
     assert np.linalg.norm(found[:-1, 0] - model.coef_[0]) < far
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_matrix])
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("task", ["regression", "classification", "multiclass"])
+def test_a_row_of_weight_2_is_one_that_occurs_twice(task: TaskKind, missing: bool, kind: Any):
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(80, 6)).astype(np.float32)
+    values = x[:, :2] + draw.normal(size=(80, 2)) + 3
+    y = values if task == "regression" else (values > 3).astype(np.float64)
+    if task == "multiclass":
+        y = np.eye(2)[y[:, 0].astype(int)]
+    if missing:
+        y[:5] = NAN
+    weights = draw.integers(1, 4, 80)
+    found = linear_path(kind(x), y, np.arange(60), task, (1.0,), weights.astype(np.float32))[1.0]
+    repeated = np.repeat(np.arange(60), weights[:60])
+    expected = linear_path(kind(x), y, repeated, task, (1.0,))[1.0]
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    assert not np.allclose(found, linear_path(kind(x), y, np.arange(60), task, (1.0,))[1.0], 1e-3)
 
 
 def test_a_start_changes_the_way_and_not_the_end():

@@ -124,12 +124,13 @@ def linear_path(
     train: np.ndarray,
     task: TaskKind,
     grid: Sequence[float] = GRID,
+    weights: Float[np.ndarray, "M"] | None = None,
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return, for each C of ``grid``, the predictions of every row: probabilities or values.
 
     Each target is fitted to its labeled training rows; a target that cannot be learned is NaN.
     """
-    fits = linear_fits(features, labels, train, task, grid)
+    fits = linear_fits(features, labels, train, task, grid, weights)
     return {c: linear_predictions(features, fit, task) for c, fit in fits.items()}
 
 
@@ -139,8 +140,12 @@ def linear_fits(
     train: np.ndarray,
     task: TaskKind,
     grid: Sequence[float] = GRID,
+    weights: Float[np.ndarray, "M"] | None = None,
 ) -> dict[float, LinearModel]:
-    """Return the models of :func:`linear_path` for each C of ``grid``, ascending."""
+    """Return the models of :func:`linear_path` for each C of ``grid``, ascending.
+
+    A row of weight 2 counts as if it occurred twice; None weights all rows equally.
+    """
     path = sorted(grid)
     x, y = features[train], labels[train]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     can_learn, shape = learnable(y), (int(x.shape[1]), y.shape[1])  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
@@ -152,23 +157,26 @@ def linear_fits(
         for c, (weight, bias, *_) in models.items():
             fits[c].weight[:, targets], fits[c].bias[targets] = weight, bias
 
+    def weights_of(known: Any) -> Float[np.ndarray, "R"] | None:
+        return None if weights is None else weights[train[known]]
+
     def fit_target(t: int) -> None:
         known = np.flatnonzero(~np.isnan(y[:, t]))
         fit = _ridge if task == "regression" else _logistic
-        keep(np.array([t]), fit(x[known], y[known, t, None], path))  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+        keep(np.array([t]), fit(x[known], y[known, t, None], path, weights_of(known)))  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
 
     if task == "regression" and not np.isnan(y).any():
-        keep(can_learn, _ridge(x, y[:, can_learn], path))
+        keep(can_learn, _ridge(x, y[:, can_learn], path, weights_of(slice(None))))
     elif task == "classification" and isinstance(x, np.ndarray):
-        weights = None
+        fit = None
         for c in path:
-            weights = fit_logistic(x, y[:, can_learn], c, weights)
-            keep(can_learn, {c: LinearModel(weights[:-1], weights[-1])})
+            fit = fit_logistic(x, y[:, can_learn], c, fit, weights_of(slice(None)))
+            keep(can_learn, {c: LinearModel(fit[:-1], fit[-1])})
     elif task == "multiclass":
         known = np.flatnonzero(~np.isnan(y).any(axis=1))
         classes = y[known].argmax(axis=1)[:, None]
         with without_convergence_warnings():
-            models = _logistic(x[known], classes, path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+            models = _logistic(x[known], classes, path, weights_of(known))  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
         seen = np.unique(classes)
         for c, (weight, bias, *_) in models.items():
             if len(seen) == 2:  # scikit-learn returns only the difference of two classes
@@ -191,6 +199,7 @@ def held_out_path(
     task: TaskKind,
     grid: Sequence[float] = GRID,
     kinds: Int[np.ndarray, "M"] | None = None,
+    weights: Float[np.ndarray, "M"] | None = None,
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return, for each C of ``grid``, 5-fold cross-validated predictions of the training rows.
 
@@ -202,7 +211,7 @@ def held_out_path(
     for part in np.array_split(np.arange(count), min(5, count)):
         fold = order[np.isin(numbers, part)]
         rest = np.setdiff1d(train, fold)
-        for c, predictions in linear_path(features, labels, rest, task, grid).items():
+        for c, predictions in linear_path(features, labels, rest, task, grid, weights).items():
             held_out[c][fold] = predictions[fold]
     return held_out
 
@@ -264,20 +273,26 @@ def without_convergence_warnings() -> AbstractContextManager[Any]:
 
 
 def _logistic(
-    x: Features, classes: Num[np.ndarray, "R 1"], path: Sequence[float]
+    x: Features,
+    classes: Num[np.ndarray, "R 1"],
+    path: Sequence[float],
+    weights: Float[np.ndarray, "R"] | None,
 ) -> dict[float, LinearModel]:
     """Return the models of one target; scikit-learn has a single column for two classes."""
     from sklearn.linear_model import LogisticRegression
 
     model, fits = LogisticRegression(warm_start=True, max_iter=MAX_ITERATIONS), {}
     for c in path:
-        model.set_params(C=c).fit(x, classes[:, 0].astype(np.int64))
+        model.set_params(C=c).fit(x, classes[:, 0].astype(np.int64), weights)
         fits[c] = LinearModel(model.coef_.T.copy(), np.array(model.intercept_))
     return fits
 
 
 def _ridge(
-    x: Features, y: Float[np.ndarray, "R T"], path: Sequence[float]
+    x: Features,
+    y: Float[np.ndarray, "R T"],
+    path: Sequence[float],
+    weights: Float[np.ndarray, "R"] | None,
 ) -> dict[float, LinearModel]:
     """Return models that are fitted in float64: columns of embeddings are nearly dependent."""
     from sklearn.kernel_ridge import KernelRidge
@@ -287,11 +302,14 @@ def _ridge(
     if not isinstance(x, np.ndarray):
         values = x.astype(np.float64)
         for c in path:
-            model: Any = Ridge(alpha=1.0 / c).fit(values, y)
+            model: Any = Ridge(alpha=1.0 / c).fit(values, y, weights)
             fits[c] = LinearModel(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
         return fits
-    mean, shift = x.mean(axis=0, dtype=np.float64), y.mean(axis=0, dtype=np.float64)
+    given = np.ones(len(x)) if weights is None else weights.astype(np.float64)
+    mean, shift = (np.average(values, axis=0, weights=given) for values in (x, y))
     centered, right = x - mean, y - shift
+    for values in (centered, right):
+        values *= np.sqrt(given)[:, None]
     # the products of the rows, or of the columns if there are fewer, are used for all penalties
     is_tall = x.shape[0] > x.shape[1]
     products = centered.T @ centered if is_tall else centered @ centered.T

@@ -169,7 +169,10 @@ def probe(
     labeling |= {"split": split, "targets": targets}
     with using(engine, encoder.device.type), ExitStack() as stack:
         data = labeled(source, encoder.schema, **labeling)
-        _check_weights(data, head)
+        if data.weights is not None and head != "kernel":  # others fit baselines without them
+            raise ConfigError(
+                f"weights need {setting('head', 'kernel')}, or fine-tuning.", option="head"
+            )
         domain = domain_of(data.store.schema)
         check_features(data.store, with_features)
         splits = [data] if folds_seeds is None else with_other_splits(data, folds_seeds)
@@ -361,7 +364,7 @@ def _refit(
 def _linear_model(data: LabeledGraphs, features: BaselineFeatures, c: float) -> LinearModel:
     """Return the linear model of some features at one inverse penalty."""
     scaling, x = _scaled(features, data.split.train)
-    fits = linear_fits(x, data.labels, data.split.train, data.task, [c])
+    fits = linear_fits(x, data.labels, data.split.train, data.task, [c], data.weights)
     return fits[c]._replace(scaling=scaling, c=c)
 
 
@@ -551,7 +554,9 @@ def _held_out(
     """
     train, kinds = data.split.train, repeat_kinds(data.store)
     paths = [
-        held_out_path(_scaled(part, train)[1], data.labels, train, data.task, grid, kinds)
+        held_out_path(
+            _scaled(part, train)[1], data.labels, train, data.task, grid, kinds, data.weights
+        )
         for part in parts.values()
     ]
     return {c: fuse([path[c] for path in paths], data.task) for c in grid}
@@ -697,13 +702,6 @@ def _calibrate(
     predictor.info["probe"] = settings
 
 
-def _check_weights(data: LabeledGraphs, head: str) -> None:
-    if data.weights is not None and head != "kernel":
-        raise ConfigError(
-            f"weights need {setting('head', 'kernel')}, or fine-tuning.", option="head"
-        )
-
-
 def fit_head(
     encoder: Encoder, data: LabeledGraphs, head: str, layer: str | None = None
 ) -> Predictor:
@@ -712,10 +710,9 @@ def fit_head(
     Penalties, and the kind of model if ``head`` is ``auto``, are chosen by cross-validation.
 
     Raises:
-        ConfigError: If ``head`` is unknown, or weights are given for a linear model.
+        ConfigError: If ``head`` is unknown.
     """
     check_name("head", head, HEADS)
-    _check_weights(data, head)
     layer = encoder.head_layer(layer)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     scores: dict[Model | float, float] = {}
