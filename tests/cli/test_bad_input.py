@@ -183,6 +183,8 @@ WRONG: dict[str, str] = {
     "data split {molecules} -o s.json --kind scafold": "'scaffold'",
     "featurize {molecules} -o s --exclude {molecules} --exclude=": "'--exclude': is empty",
     "plot {pretrained} --output=": "'--output' / '-o': is empty; name a path. See",
+    "pretrain {molecules} -o -": "'--output' / '-o': cannot be a standard stream (-); name a path.",
+    "convert pickle.pth -o -": "cannot be a standard stream",
     "neighbors - --in - -m random -o n.csv": "cannot both be standard input",
     # results
     "plot {store} -o f": "config.toml",

@@ -33,6 +33,8 @@ _LIST = re.compile(r"\w+(,\w+)+")
 """Pattern for the placeholder of an option that takes a list, such as ``A,B``."""
 _FILE = re.compile(r"\b(DIR|FILE|INPUT|LIBRARY|MODEL|OLD|OUT|PATH|QUERY|RUN|STORE)\b")
 """Pattern for the placeholder of a file or folder."""
+_NOT_STREAMED = ("DIR", "MODEL.safetensors", "RUN", "STORE")
+"""Placeholders of folders and binary files, which cannot be a standard stream."""
 _PANELS: Mapping[str, frozenset[str]] = {
     "Labels and split": frozenset({*o.Labeling.__annotations__, "labels_range"}),
     "Reading the input": frozenset({*o.Reading.__annotations__, *o.Data.__annotations__}),
@@ -83,7 +85,7 @@ class _Verb(_WithoutTypes, TyperCommand):
         return sorted(params, key=lambda p: panels.index(_panel(p)) if _panel(p) in panels else 0.5)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line; refuse an empty path and a list that is given twice.
+        """Parse a command line; refuse an empty path, - for a folder, and a list given twice.
 
         An empty path, for example from a shell variable that is not set, would mean the current
         folder. Of a list given twice, the parser would ignore the first one.
@@ -95,6 +97,10 @@ class _Verb(_WithoutTypes, TyperCommand):
             is_empty = value == "" or (isinstance(value, list) and "" in value)
             if is_empty and _FILE.search(param.metavar or ""):
                 raise typer.BadParameter("is empty; name a path", ctx=ctx, param=param)
+            if value == "-" and param.metavar in _NOT_STREAMED:
+                raise typer.BadParameter(
+                    "cannot be a standard stream (-); name a path", ctx=ctx, param=param
+                )
         for option in {p for p in given if given.count(p) > 1}:
             if _LIST.fullmatch(option.metavar or ""):
                 name = max(option.opts, key=len)
