@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from graphlog.api import embed_file, read_molecules
 from graphlog.cli.command import open_streams
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import load
-from graphlog.downstream.writers import WRITERS, Results, copy_to_standard_output
+from graphlog.downstream.writers import WRITERS, Results, choose_format
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 from graphlog.extras.explain import explain_file
 from graphlog.extras.neighbors import Index
@@ -194,17 +195,22 @@ def test_standard_output_takes_text(
 
 
 @pytest.mark.parametrize("is_command", [True, False])
-def test_a_closed_standard_output_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_command: bool
+def test_a_closed_standard_output_is_refused_before_anything_is_computed(
+    monkeypatch: pytest.MonkeyPatch, is_command: bool
 ):
-    write_text(tmp_path / "out.csv", "smiles\n")
     monkeypatch.setattr("sys.stdout", None)
+    monkeypatch.setattr("sys.__stdout__", None)
     if is_command:
         open_streams()
     with pytest.raises(ConfigError, match="standard output is closed"):
-        copy_to_standard_output(tmp_path / "out.csv")
+        choose_format(Path("-"))
     if is_command:
         sys.stdout.close()
+
+
+def test_the_null_device_is_written_to(predictor: Predictor):
+    with open(os.devnull, "w") as null, redirect_stdout(null):
+        assert predictor.predict_file(["CCO"], "-").rows == 1
 
 
 def test_columns_of_an_npz_are_not_kept_in_memory(tmp_path: Path):

@@ -342,8 +342,16 @@ def write_aligned(
 
 
 def is_standard_output(out: Path) -> bool:
-    """Return whether ``out`` is ``-``."""
-    return str(out) == "-"
+    """Return whether ``out`` is ``-``; raise a ConfigError if standard output is closed."""
+    if str(out) != "-":
+        return False
+    # the command line replaces a closed stream by the null device
+    is_replaced = sys.__stdout__ is None and getattr(sys.stdout, "name", "") == os.devnull
+    if sys.stdout is None or is_replaced:
+        raise ConfigError(
+            f"standard output is closed; name a file with {setting('out')}.", option="out"
+        )
+    return True
 
 
 def choose_format(out: Path, format: str | None = None, source: Input | str | None = None) -> str:
@@ -420,11 +428,6 @@ def check_output(out: Path, formats: tuple[str, ...], *sources: object) -> None:
 
 def copy_to_standard_output(file: Path) -> None:
     """Copy a file to standard output."""
-    # the command line replaces a closed stream by the null device
-    if sys.stdout is None or getattr(sys.stdout, "name", "") == os.devnull:
-        raise ConfigError(
-            f"standard output is closed; name a file with {setting('out')}.", option="out"
-        )
     sys.stdout.flush()
     binary = getattr(sys.stdout, "buffer", None)  # standard output of a notebook has no buffer
     if binary is None:
