@@ -137,6 +137,18 @@ def test_predictions_in_every_format(tmp_path: Path, table: Path, predictor: Pre
         np.testing.assert_allclose(values, expected[:, 1], rtol=1e-5)
 
 
+def test_columns_of_repeated_predictions_are_numbered(table: Path, predictor: Predictor):
+    for _ in range(3):
+        predictor.predict_file(table, table.with_name("out.csv"))
+        table = table.with_name("out.csv").rename(table.with_name("again.csv"))
+    kinds = ("predicted_b", "novelty", "status")
+    assert [name for name in read_table(table)[0] if name.rstrip("_23").endswith(kinds)] == [
+        *("predicted_b", "graphlog_novelty", "graphlog_status"),
+        *("graphlog_predicted_b", "graphlog_novelty_2", "graphlog_status_2"),
+        *("graphlog_predicted_b_2", "graphlog_novelty_3", "graphlog_status_3"),
+    ]
+
+
 def test_probabilities_near_1_still_differ(tmp_path: Path):
     model = deepcopy(classifier())
     plain = len(set(model.predict(CHAINS)[:, 0]))

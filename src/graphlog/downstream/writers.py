@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import chain, count, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +97,18 @@ class Results:
 def free_names(
     names: Iterable[str], taken: Iterable[str], prefix: str = RESULT_PREFIX
 ) -> list[str]:
-    """Return ``names``, with ``prefix`` added to those that are already taken.
+    """Return ``names``, with ``prefix``, then a number, added to those that are already taken.
 
     Example:
-        >>> free_names(["predicted_y", "graphlog_status"], ["smiles", "predicted_y"])
-        ['graphlog_predicted_y', 'graphlog_status']
+        >>> free_names(["predicted_y", "graphlog_status"], ["predicted_y", "graphlog_status"])
+        ['graphlog_predicted_y', 'graphlog_status_2']
     """
     used, free = set(taken), list[str]()
     for name in names:
-        while name in used:
+        if name in used and not name.startswith(prefix):
             name = f"{prefix}{name}"
+        numbered = (f"{name}_{number}" for number in count(2))
+        name = next(free_name for free_name in chain([name], numbered) if free_name not in used)
         used.add(name)
         free.append(name)
     return free
