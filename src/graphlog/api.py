@@ -17,6 +17,7 @@ from graphlog.data.store import GraphStore, check_free, open_store
 from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import device_for, using
 from graphlog.domains import DEFAULT_SCHEMA, Input, domain_of, schema_named
+from graphlog.downstream.label_checks import telling_salts
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, load, rows_per_part
 from graphlog.downstream.writers import (
@@ -399,7 +400,7 @@ def embed_file(
         at_once = rows_per_part(batch_size, with_features)
         with stream(readable, model.schema, at_once, **options) as parts:
             embedded = model.embed_batches(
-                ((part, part.store) for part in parts),
+                telling_salts(parts, as_progress(progress).say),
                 layer,
                 batch_size,
                 with_features=with_features,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -35,6 +36,7 @@ from graphlog.extras.explain import explain_file
 from graphlog.extras.neighbors import Index
 from graphlog.files import write_text
 from graphlog.inputs import Part
+from graphlog.training.log import as_progress
 
 SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
 USED = [True, False, True, False, True, True]
@@ -188,9 +190,10 @@ def test_salts_that_are_read_as_written_are_told(
     standardize: str | None, tmp_path: Path, predictor: Predictor, capsys: Any
 ):
     smiles, out = ["C"] * 2500 + ["C1C", "CCN.Cl"], tmp_path / "out.csv"
-    predictor.predict_file(smiles, out, standardize=standardize, progress=True)
     told = "1 of 2,501 molecules have several fragments, such as salts (rows 2501)"
-    assert (told in capsys.readouterr().err) == (standardize is None)
+    for write in (predictor.predict_file, partial(embed_file, predictor.encoder)):
+        write(smiles, out, standardize=standardize, progress=as_progress(True))
+        assert (told in capsys.readouterr().err) == (standardize is None)
 
 
 @pytest.mark.parametrize("format", [None, "jsonl"])

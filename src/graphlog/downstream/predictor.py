@@ -24,7 +24,7 @@ from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.data.tables import distinct, listed
 from graphlog.domains import domain_of
 from graphlog.downstream.kernel import KernelModel
-from graphlog.downstream.label_checks import salt_notes
+from graphlog.downstream.label_checks import telling_salts
 from graphlog.downstream.linear import CLIP_AT, COUNTS, LinearModel, features_of, fuse, moments
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.pretrained import (
@@ -557,20 +557,15 @@ class Predictor:
         has_kernel = self._widths[1] > 0
         work = partial(_outputs, self._models, has_kernel, number_format, novelty)
         width = sum(self._widths) + (novelty is not None)
-        salts, rows, graphs = list[int](), 0, 0
         with (
             stream(
                 resolved, self.schema, rows_per_part(batch_size, self.features), **options
             ) as parts,
             bar.shown(rows_of(resolved, reading.get("limit")), "predicting"),
         ):
-            keyed = ((part, part.store) for part in parts)
-            for part, store, outputs in each_part(work, keyed, width, batch_size, bar):
+            keyed = telling_salts(parts, bar.say)
+            for part, _, outputs in each_part(work, keyed, width, batch_size, bar):
                 yield part, outputs
-                salts += (rows + part.rows[domain_of(self.schema).salts(store)]).tolist()
-                rows, graphs = rows + len(part.status), graphs + len(store)
-            for note in salt_notes(np.array(salts, dtype=np.int64), graphs):
-                bar.say(note)
 
     @property
     def _widths(self) -> tuple[int, int]:
