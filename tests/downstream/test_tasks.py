@@ -137,6 +137,19 @@ def test_classes_that_are_one_number_are_noted(
     assert all(words in note for words, note in zip(noted, notes, strict=True))
 
 
+@pytest.mark.parametrize("codes", [("1", "01"), ("1", "2")])
+def test_codes_that_are_read_as_one_number_are_told(codes: tuple[str, str], tmp_path: Path):
+    write_csv(tmp_path / "m.csv", ["CCO", "C"], y=codes)
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / "graphs.csv").write_text(f"graph,y\na,{codes[0]}\nb,{codes[1]}\n")
+    (tmp_path / "g" / "edges.csv").write_text("graph,source,target\na,0,1\nb,0,1\n")
+    molecules = graphlog.read_molecules(tmp_path / "m.csv", targets=["y"])
+    for store in (molecules, graphlog.read_graphs(tmp_path / "g")):
+        assert store.labels[:, store.tasks.index("y")].tolist() == [*map(int, codes)]
+        told = any("'y': '01' is read as the number 1;" in note for note in store.source.notes)
+        assert told == ("01" in codes)
+
+
 def test_split_files_mean_input_rows(tmp_path: Path, with_a_bad_row: Path):
     rows = Split(np.arange(0, 33), np.arange(33, 41), np.arange(41, 49))
     rows.save(tmp_path / "split.json", "own", (), "")

@@ -51,6 +51,8 @@ _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 """Numbers whose comma may separate thousands."""
 _POINTS = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 """Numbers whose point may separate thousands."""
+_CODE = re.compile(r"0\d+")
+"""Whole numbers with a zero in front, which may be codes."""
 _SHORT, _LONG = re.compile(r"[+-]?\d{1,3}"), re.compile(r"[+-]?\d{4,}")
 """Whole numbers of at most three digits, and of more."""
 _ADVICE = {
@@ -280,6 +282,8 @@ class LabelReader:
         """Words for classes in each column."""
         self._numeric: set[str] = set()
         """Columns with other numbers than 0 and 1."""
+        self._codes = dict.fromkeys(self._words, "")
+        """First cell that may be a code in each column."""
         self._points = dict.fromkeys(self._words if decimal is None else (), "")
         """First cell with a point, for columns in which all points may separate thousands."""
         self._small: set[str] = set()
@@ -308,6 +312,8 @@ class LabelReader:
                     del self._points[task]
                 if task not in self._small and any(map(_SHORT.fullmatch, distinct_cells)):
                     self._small.add(task)
+            if not self._codes[task]:
+                self._codes[task] = next(filter(_CODE.fullmatch, distinct_cells), "")
             words.update(cell for cell in distinct_cells if cell.lower() in WORDS)
             if not {0.0, 1.0}.issuperset(v for v in values if v == v):
                 self._numeric.add(task)
@@ -331,7 +337,7 @@ class LabelReader:
         }
 
     def notes(self) -> list[str]:
-        """Return a line about each column with words, decimal commas or ambiguous points."""
+        """Return a line about each column with words, decimal commas, codes or ambiguous points."""
         lines: list[str] = []
         for task, words in self._words.items():
             meaning = ", ".join(f"{w} = {WORDS[w.lower()]:g}" for w in sorted(words))
@@ -339,6 +345,9 @@ class LabelReader:
                 lines.append(f"target '{task}': words are read as classes ({meaning})")
         if cell := self._comma_example:
             lines.append(f"labels have decimal commas: '{cell}' is read as {label(cell, ','):g}")
+        for task, cell in self._codes.items():
+            if cell:
+                lines.append(code_note(f"target '{task}'", cell))
         for task, cell in self._points.items():
             if cell and task in self._small:
                 lines.append(
@@ -384,6 +393,12 @@ class LabelReader:
             option="targets",
             row=row,
         )
+
+
+def code_note(column: str, code: str) -> str:
+    """Return a note on a label such as ``01``, which is read as the number 1."""
+    number = f"'{code}' is read as the number {float(code):.15g}"
+    return f"{column}: {number}; if they are different classes, write different numbers"
 
 
 def find_labels(table: Table) -> tuple[tuple[str, ...], list[Row]]:

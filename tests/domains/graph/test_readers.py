@@ -518,7 +518,6 @@ LABELS: list[tuple[list[str], list[str] | None, str, str]] = [
     ),
     (["+", "-", "+", ""], ["+", "-"], "class 0 is +, class 1 is -", ""),
     (["none", "mild", "none", "na"], ["mild", "none"], "read as missing: na", ""),
-    (["05", "10", "20", "30"], None, "", ""),
     (["2E1", "2D6", "2E1", "2E1"], ["2D6", "2E1"], "class 0 is 2D6, class 1 is 2E1", ""),
     (["1E400", "20", "2E1", "x"], ["20", "1E400", "2E1", "x"], "4 classes (20, 1E400, 2E1, x)", ""),
     (["0,5", "1,5", "2,5", "3"], ["3", "0,5", "1,5", "2,5"], "such as 0,5 are read as cat", ""),

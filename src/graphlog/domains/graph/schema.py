@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Num
 
 from graphlog.data.graphs import Attribute, FeatureSchema, GraphChunk, Reject, is_continuous
-from graphlog.data.tables import WORDS, listed
+from graphlog.data.tables import WORDS, code_note, listed
 from graphlog.domains.graph.raw import (
     Collection,
     Column,
@@ -325,6 +325,9 @@ class Survey:
                 alike = len({word.lower() for word in words}) < len(words)
                 hint = "; some differ in case only: write each class in one way" if alike else ""
                 notes.append(f"label '{name}': {kinds} ({listed(words)}){hint}")
+            codes = sorted(filter(str.isdecimal, survey.numerals))
+            if codes and not words:
+                notes.append(code_note(f"label '{name}'", codes[0]))
             if survey.absent_labels:
                 absent = listed(sorted(survey.absent_labels))
                 notes.append(f"label '{name}': read as missing: {absent}")
