@@ -17,7 +17,6 @@ from graphlog.data.store import GraphStore, check_free, open_store
 from graphlog.data.tables import ColumnNames
 from graphlog.data.workers import device_for, using
 from graphlog.domains import DEFAULT_SCHEMA, Input, domain_of, schema_named
-from graphlog.downstream.label_checks import telling_salts
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder, load, rows_per_part
 from graphlog.downstream.writers import (
@@ -39,6 +38,7 @@ from graphlog.inputs import (
     rows_of,
     schema_for,
     stream,
+    telling_salts,
 )
 from graphlog.processes import is_first
 from graphlog.training.log import Callback, Progress, as_progress, check_callbacks

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,8 +18,9 @@ from graphlog.config import read_json
 from graphlog.data.graphs import FeatureSchema, Reject
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, bad_row, open_store
+from graphlog.data.tables import listed_rows
 from graphlog.datasets import DATASETS, find_spec
-from graphlog.domains import DOMAINS, Domain, Input, Reading, schema_named
+from graphlog.domains import DOMAINS, Domain, Input, Reading, domain_of, schema_named
 from graphlog.domains.records import RecordDomain, TableReading
 from graphlog.errors import ConfigError, DataError, check_name, setting, unknown_name
 from graphlog.files import beside, open_text, storable, writing
@@ -231,6 +232,29 @@ class Part:
         for row, text in zip(self.rows.tolist(), self.store.texts(), strict=True):
             texts[row] = text
         return texts
+
+
+def salt_notes(rows: Int[np.ndarray, "S"], number: int) -> list[str]:
+    """Return a note on rows of molecules with several fragments, of ``number`` that were read."""
+    note = (
+        f"{len(rows):,} of {number:,} molecules have several fragments, such as salts (rows "
+        f"{listed_rows(rows)}): they are read as written; to read the parent (largest organic "
+        f"fragment, neutral) choose {setting('standardize', 'parent')}"
+    )
+    return [note] if len(rows) else []
+
+
+def telling_salts(
+    parts: Iterable[Part], say: Callable[[str], None]
+) -> Iterator[tuple[Part, GraphStore]]:
+    """Yield the parts of an input with their graphs; at the end, say the :func:`salt_notes`."""
+    salts, rows, graphs = list[int](), 0, 0
+    for part in parts:
+        yield part, part.store
+        salts += (rows + part.rows[domain_of(part.store.schema).salts(part.store)]).tolist()
+        rows, graphs = rows + len(part.status), graphs + len(part.store)
+    for note in salt_notes(np.array(salts, dtype=np.int64), graphs):
+        say(note)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Checks of labels before training: unusual values, and graphs that occur more than once."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Literal
 
@@ -15,7 +15,6 @@ from graphlog.domains import domain_of
 from graphlog.domains.repeats import Kinds, repeat_kinds
 from graphlog.downstream.metrics import TaskKind
 from graphlog.errors import ConfigError, DataError, out_of_range, setting
-from graphlog.inputs import Part
 
 _MIN_LABELS = 10
 """Smallest number of labels that are checked for unusual values."""
@@ -26,29 +25,6 @@ _STAND_INS = tuple(sign * (10.0**k - 1) for k in range(2, 7) for sign in (-1, 1)
 _BETWEEN_MODES = 0.85
 """Smallest share of the variance of logarithms that is between two groups, if these are two modes;
 0.64 for a normal and 0.75 for a uniform distribution."""
-
-
-def salt_notes(rows: Int[np.ndarray, "S"], number: int) -> list[str]:
-    """Return a note on rows of molecules with several fragments, of ``number`` that were read."""
-    note = (
-        f"{len(rows):,} of {number:,} molecules have several fragments, such as salts (rows "
-        f"{listed_rows(rows)}): they are read as written; to read the parent (largest organic "
-        f"fragment, neutral) choose {setting('standardize', 'parent')}"
-    )
-    return [note] if len(rows) else []
-
-
-def telling_salts(
-    parts: Iterable[Part], say: Callable[[str], None]
-) -> Iterator[tuple[Part, GraphStore]]:
-    """Yield the parts of an input with their graphs; at the end, say the :func:`salt_notes`."""
-    salts, rows, graphs = list[int](), 0, 0
-    for part in parts:
-        yield part, part.store
-        salts += (rows + part.rows[domain_of(part.store.schema).salts(part.store)]).tolist()
-        rows, graphs = rows + len(part.status), graphs + len(part.store)
-    for note in salt_notes(np.array(salts, dtype=np.int64), graphs):
-        say(note)
 
 
 def drop_outside_range(

@@ -24,7 +24,6 @@ from graphlog.data.store import GraphBatch, GraphStore
 from graphlog.data.tables import distinct, listed
 from graphlog.domains import domain_of
 from graphlog.downstream.kernel import KernelModel
-from graphlog.downstream.label_checks import telling_salts
 from graphlog.downstream.linear import CLIP_AT, COUNTS, LinearModel, features_of, fuse, moments
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.pretrained import (
@@ -42,7 +41,7 @@ from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder, torch_global
 from graphlog.encoders.modelfile import read_model, save_model, tensors_below
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError, first_line, out_of_range, setting
-from graphlog.inputs import InputLike, Part, rereadable, resolve, rows_of, stream
+from graphlog.inputs import InputLike, Part, rereadable, resolve, rows_of, stream, telling_salts
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import (
     NumberFormat,

@@ -24,7 +24,6 @@ from graphlog.downstream.label_checks import (
     merge_repeats,
     repeat_kinds,
     repeat_notes,
-    salt_notes,
     unusual_labels,
     with_repeats,
 )
@@ -48,7 +47,7 @@ from graphlog.errors import (
     setting,
 )
 from graphlog.files import hash_file, link_target, storable
-from graphlog.inputs import InputLike, read, resolve
+from graphlog.inputs import InputLike, read, resolve, salt_notes
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
 LABELING = (
