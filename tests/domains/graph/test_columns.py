@@ -85,6 +85,8 @@ def test_a_schema_of_degrees_reads_tables_with_and_without_columns(tmp_path):
     for nodes in (constant, None):
         again = read_tables(tmp_path, edges, nodes, schema=degrees.schema)
         assert again[:].x[:, 0].tolist() == [1, 2, 1]
+    with pytest.raises(DataError, match=r"attributes \(kind\) .* uses node degrees instead; drop"):
+        read_tables(tmp_path, edges, constant.replace("2,x", "2,y"), schema=degrees.schema)
 
 
 def _moments(schema) -> list[tuple[float, float]]:

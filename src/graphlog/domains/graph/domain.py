@@ -120,7 +120,7 @@ def pack(
         )
     directed = bool(known if reading.directed is None else reading.directed)
     is_inferred, columns = schema is None, read_as or schema
-    wanted: dict[Item, list[tuple[str, int]] | None] = {
+    wanted: dict[Item, list[tuple[str, int]]] = {
         "node": columns_wanted(graphs, "node", columns and columns.node),
         "edge": columns_wanted(graphs, "edge", columns and columns.edge),
         "graph": [(name, names.index(name)) for name in graphs.labels],
@@ -131,11 +131,14 @@ def pack(
         while part := list(islice(checked, _GRAPHS_PER_CHUNK)):
             yield part
 
-    survey = Survey(graphs, ("node", "edge", "graph") if is_inferred else ("graph",))
-    if is_inferred or graphs.labels:
+    items = _surveyed_items(graphs, columns)
+    survey = Survey(graphs, items)
+    if len(items) > 1 or graphs.labels:
         for part in parts():
             if usable := [graph for graph in part if graph.problem is None]:
                 survey.add(join(usable))
+    if not is_inferred:
+        survey.check_constant()
     known_classes = {} if reading.like is None else reading.like.source.classes
     labels = survey.labels(known_classes, are_wanted=targets is not None)
     wanted["graph"] = [(label.name, names.index(label.name)) for label in labels]
@@ -165,6 +168,14 @@ def pack(
             scaled = node.scaled(schema.node), edge.scaled(schema.edge)
             builder.schema = with_columns(schema, *scaled)
         return builder.finish()
+
+
+def _surveyed_items(graphs: Collection, columns: FeatureSchema | None) -> tuple[Item, ...]:
+    """Return the items whose values are collected before the graphs are encoded."""
+    if columns is None:
+        return "node", "edge", "graph"
+    has_unread = bool(graphs.node) and columns.node[0].origin == "degree"
+    return ("node", "graph") if has_unread else ("graph",)
 
 
 DOMAIN = GraphDomain()

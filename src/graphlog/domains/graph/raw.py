@@ -96,7 +96,7 @@ class RawGraph(NamedTuple):
     def _node_text(self, node: int) -> str:
         return f"{self.node_names[node]:.40}" if self.node_names else str(node)
 
-    def checked(self, wanted: Mapping[Item, Sequence[tuple[str, int]] | None]) -> "RawGraph":
+    def checked(self, wanted: Mapping[Item, Sequence[tuple[str, int]]]) -> "RawGraph":
         """Return the graph with only the wanted columns (names, indices), or with its problem."""
         if self.problem is not None:
             return self
@@ -128,10 +128,8 @@ class RawGraph(NamedTuple):
             raise BadGraphError(f"{where} must join nodes in [0, {nodes})")
 
     def _wanted_columns(
-        self, item: Item, count: int, wanted: Sequence[tuple[str, int]] | None
+        self, item: Item, count: int, wanted: Sequence[tuple[str, int]]
     ) -> tuple[Column, ...]:
-        if wanted is None:
-            return ()
         is_node = item == "node"
         columns, place = (self.node, self.node_place) if is_node else (self.edge, self.edge_place)
         where = place.of(0)

@@ -263,6 +263,15 @@ class Survey:
         if "node" in self._columns and self._is_constant:
             self._max_degree = max(self._max_degree, int(graphs.degrees.max(initial=0)))
 
+    def check_constant(self) -> None:
+        """Raise an error if a node attribute varies: a schema of degrees would not read it."""
+        columns = self._columns.get("node", {}).items()
+        if varying := [name for name, column in columns if len(column.categories) > 1]:
+            raise DataError(
+                f"{self._graphs.name}: node attributes ({', '.join(varying)}) are unknown to the "
+                "schema, which uses node degrees instead; drop them, or train a model with them."
+            )
+
     def schema(self, kinds: Mapping[str, str] | None = None) -> FeatureSchema:
         """Return the schema of the graphs without means; for ``kinds`` see ``GraphReading``."""
         chosen: dict[str, Any] = dict(kinds or {})
@@ -343,17 +352,17 @@ def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
 
 def columns_wanted(
     graphs: Collection, item: Literal["node", "edge"], columns: tuple[Attribute, ...] | None
-) -> list[tuple[str, int]] | None:
+) -> list[tuple[str, int]]:
     """Return the name of each attribute to read, and its index among those of the input.
 
-    ``columns`` are those of the schema; None reads all. The result is None if the schema needs no
-    attributes of the input. Named attributes may be in any order, but must be those of the schema.
+    ``columns`` are those of the schema. None reads all, and so does a schema of degrees, with which
+    :meth:`Survey.check_constant` is called. Named attributes may be in any order, but must be those
+    of the schema.
     """
     given = graphs.node if item == "node" else graphs.edge
-    wanted = given if columns is None else tuple(column.name for column in columns)
-    origin = columns[0].origin if columns else "given"
-    if origin == "degree":
-        return None
+    origin, wanted = columns[0].origin if columns else "given", given
+    if columns is not None and origin != "degree":
+        wanted = tuple(column.name for column in columns)
     if columns and origin == "one-hot":
         wanted = given if len(given) == 1 else tuple(map(str, range(len(columns[0].values))))
         return [(name, k) for k, name in enumerate(wanted)]
