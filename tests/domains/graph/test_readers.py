@@ -68,6 +68,7 @@ COUNTED = [
     # edges, counts of nodes, numbers of nodes and edges found, degrees
     ("0,5,9\n0,9,11\n1,ann,bob\n", None, [3, 2], [4, 2], [1, 2, 1, 1, 1]),
     ("b,0,3\n", "graph,num_nodes\na,2\nb,4\n", [2, 4], [0, 2], [0, 0, 1, 0, 0, 1]),
+    ("a,v,7\na,7,w\n", "graph,num_nodes\na,4\n", [4], [4], [1, 2, 1, 0]),
 ]
 
 
@@ -251,6 +252,12 @@ HUGE_NUMBER = "9" * 5000
 BAD_FILES: list[tuple[Callable[[Path], Path], str]] = [
     (more(edges="b,0,7,1\n"), "edges.csv, line 5: node '7' is not in graph 'b'"),
     (more(edges="b,0,-1,1\n"), "edges.csv, line 5: node '-1' is not in graph"),
+    (
+        lambda path: tables(
+            path / "f", "graph,source,target\na,v,w\n", None, "graph,num_nodes\na,1\n"
+        ),
+        "edges.csv names 2 nodes and `num_nodes` is 1",
+    ),
     (edges("1,0,1", "1,1,-2.0"), "a node must be a name or a number from 0, found '-2'"),
     (more(edges="b,1,0,nan\n"), "line 5: edge 1 - 0: edge attribute 'weight' must be a finite num"),
     (more(edges="b,1,0,9\n"), "csv, line 5: edge 1 - 0 is listed twice with different attributes"),

@@ -389,6 +389,7 @@ def _graph_of_tables(
     stated = as_number(labels.pop("num_nodes", None))
     no_rows = _Rows(graph, Place(), [], [])
     nodes, edges = of_graph.get("nodes", no_rows), of_graph.get("edges", no_rows)
+    unnamed = 0
     if "nodes" in of_graph:
         names = [name for (name,) in nodes.keys]
         if stated not in (None, len(names)):
@@ -400,6 +401,11 @@ def _graph_of_tables(
             expected = f"must be a whole number from 1 to {MAX_NODES:,}"
             raise BadGraphError(f"`num_nodes` {expected}, found {stated!r:.40}")
         names = list(map(str, range(stated)))
+        if not all(end.isdecimal() for pair in edges.keys for end in pair):
+            names = _nodes_of_edges(edges)
+            unnamed = stated - len(names)
+        if unnamed < 0:
+            raise BadGraphError(f"edges.csv names {len(names)} nodes and `num_nodes` is {stated}")
     else:
         names = _nodes_of_edges(edges)
     numbers: dict[str, int] = {}
@@ -415,7 +421,7 @@ def _graph_of_tables(
     return RawGraph(
         row=row,
         text=graph,
-        num_nodes=len(numbers),
+        num_nodes=len(numbers) + unnamed,
         edge_index=np.array(pairs, dtype=np.int64).reshape(-1, 2).T,
         node=nodes.columns(),
         edge=edges.columns(),
