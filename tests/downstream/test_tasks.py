@@ -65,6 +65,8 @@ def test_targets_of_two_kinds_are_numbers_if_one_says_so():
     told = "target 'a' holds classes and target 'b' numbers; name targets of one kind"
     with pytest.raises(ConfigError, match=told):
         decide_task(both, ["a", "b"])
+    with pytest.raises(ConfigError, match=r"name targets of one kind\.$"):
+        decide_task(both, ["a", "b"], words={"a": ["no", "yes"], "b": []})
     with pytest.raises(ConfigError, match=r"did you mean 'regression'.*multiclass"):
         decide_task(both, ["a", "b"], "regresion")
 
@@ -82,6 +84,11 @@ def test_targets_of_two_kinds_are_numbers_if_one_says_so():
 def test_labels_that_teach_nothing_are_named(values: tuple[float, ...], task: str, message: str):
     with pytest.raises(DataError, match=message):
         decide_task(column(*values), ["y"], task)
+
+
+def test_one_class_only_is_named_as_in_the_input():
+    with pytest.raises(DataError, match="every label of target 'y' is yes: one class only"):
+        decide_task(column(1, 1), ["y"], words={"y": ["no", "yes"]})
 
 
 def test_one_class_among_several_is_a_note():

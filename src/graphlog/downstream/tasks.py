@@ -1,7 +1,7 @@
 """Read labeled graphs, choose their task, metric and split, and check them; write split files."""
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -440,9 +440,12 @@ def check_weights(weights: Float[np.ndarray, "M"], name: str, rows: Int[np.ndarr
 
 
 def decide_task(
-    labels: Float[np.ndarray, "M T"], names: Sequence[str], task: str = "auto"
+    labels: Float[np.ndarray, "M T"],
+    names: Sequence[str],
+    task: str = "auto",
+    words: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[TaskKind, list[str]]:
-    """Return the kind of task and notes on unusual columns.
+    """Return the kind of task and notes on unusual columns; ``words`` name the classes of targets.
 
     Example:
         >>> decide_task(np.array([[0.0], [1.0], [np.nan]]), ["toxic"])
@@ -466,31 +469,38 @@ def decide_task(
     numbers = [name for name, distinct in values.items() if not np.isin(distinct, (0, 1)).all()]
     classes = [name for name, distinct in values.items() if distinct.tolist() == [0, 1]]
     are_signs = all(distinct.tolist() == [-1, 1] for distinct in values.values())
+    words, as_numbers = words or {}, ""
+    if all(map(_are_numbers, words.values())):
+        as_numbers = f", or choose {setting('task', 'regression')} to take all as numbers"
     if numbers and (task == "classification" or (task == "auto" and are_signs)):
         others = np.setdiff1d(values[numbers[0]], (0, 1))
         bad = ", ".join(f"{v:g}" for v in others[:3])
         raise DataError(
             f"target '{numbers[0]}': classes must be 0 or 1 (empty where unknown), found {bad}; "
-            f"recode it, or choose {setting('task', 'regression')}."
+            f"recode it{as_numbers}."
         )
     if task == "auto" and numbers and classes:
         raise ConfigError(
             f"target '{classes[0]}' holds classes and target '{numbers[0]}' numbers; name targets "
-            f"of one kind, or choose {setting('task', 'regression')} to take all as numbers.",
+            f"of one kind{as_numbers}.",
             option="task",
         )
     is_regression = task == "regression" or (task == "auto" and bool(numbers))
     kind: TaskKind = "regression" if is_regression else "classification"
-    constant = [name for name, distinct in values.items() if len(distinct) == 1]
+    constant = {
+        name: words[name][int(distinct[0])] if words.get(name) else f"{distinct[0]:g}"
+        for name, distinct in values.items()
+        if len(distinct) == 1
+    }
     if len(constant) == len(values):
         single = "one class" if kind == "classification" else "one value"
         raise DataError(
-            f"every label of target '{constant[0]}' is {values[constant[0]][0]:g}: {single} only, "
-            "so there is nothing to learn."
+            f"every label of target '{names[0]}' is {constant[names[0]]}: {single} only, so there "
+            "is nothing to learn."
         )
     notes = [
-        f"target '{name}' has one value only ({values[name][0]:g}) and is left out of every mean"
-        for name in constant
+        f"target '{name}' has one value only ({value}) and is left out of every mean"
+        for name, value in constant.items()
     ]
     are_few = all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values())
     if task == "auto" and kind == "regression" and are_few:
@@ -704,8 +714,7 @@ def _choose_task(
         return *_one_hot(labels, first, words[first]), "multiclass", notes
     for name, classes in words.items():
         is_many = len(classes) > 2
-        are_numbers = classes == [str(k) for k in range(len(classes))]  # as written in the input
-        if is_many if task != "regression" else not are_numbers:
+        if is_many if task != "regression" else not _are_numbers(classes):
             shown = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
             wanted = "numbers" if task == "regression" else "two"
             alone = f"name it alone with {setting('targets')}, and " if others else ""
@@ -714,8 +723,13 @@ def _choose_task(
                 f"the labels of target '{name}' are {len(classes)} classes ({shown}), not "
                 f"{wanted}; {alone if is_many else ''}choose {choice}."
             )
-    kind, more_notes = decide_task(labels, names, task)
+    kind, more_notes = decide_task(labels, names, task, words)
     return labels, names, kind, notes + more_notes
+
+
+def _are_numbers(classes: Sequence[str]) -> bool:
+    """Return whether the classes are written as their numbers in the input, or have no names."""
+    return list(classes) == [str(k) for k in range(len(classes))]
 
 
 def _equal_codes(target: str, classes: Sequence[str]) -> list[str]:
