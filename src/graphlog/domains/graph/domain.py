@@ -81,10 +81,10 @@ class GraphDomain(Domain):
     def default_split(self, store: GraphStore, task: str | None) -> str:
         """Return ``stratified`` for classes, else ``random``; without a task, by the labels."""
         if task is None and store.labels is not None:
-            labels = store.labels[~np.isnan(store.labels)]
-            has_classes = len(store.tasks) == 1 and store.tasks[0] in store.source.classes
-            is_class = len(labels) > 0 and (has_classes or bool(np.isin(labels, (0, 1)).all()))
-            return "stratified" if is_class else "random"
+            are_named = [name in store.source.classes for name in store.tasks]
+            is_known = ~np.isnan(store.labels)
+            is_class = ~is_known | np.isin(store.labels, (0, 1)) | are_named
+            return "stratified" if is_known.any() and is_class.all() else "random"
         return "random" if task in (None, "regression") else "stratified"
 
 
