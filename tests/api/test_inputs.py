@@ -85,6 +85,7 @@ def test_columns_may_have_other_names_than_texts(columns: Any, encoder: graphlog
 
 WRONG: list[tuple[type[Exception], str, Callable[[Any], object], object]] = [
     (ConfigError, "unknown model 'nope'; name a run folder", graphlog.load_predictor, "nope"),
+    (ConfigError, "unknown model 'nope'; known: graphlog-mol$", graphlog.describe, "nope"),
     (ConfigError, r"^graphs are read .* found a list of Graph; .*networkx", GRAPHS, [LINE]),
     (ConfigError, r"^graphs are read from .* found a list of dict", GRAPHS, [{"edges": [[0, 1]]}]),
     (ConfigError, r"^'CCO' is neither .* as a list: \['CCO'\]", MOLECULES, "CCO"),

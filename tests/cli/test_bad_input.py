@@ -75,6 +75,7 @@ WRONG: dict[str, str] = {
     TUNE.format("labels.csv", "{pretrained} --set select=best"): "select | best-valid",
     # models and stores
     "info cut.safetensors": "cut.safetensors",
+    "info esol": "'esol' is a data set; see graphlog data info esol",
     "info thesis.safetensors": "thesis.safetensors",
     "embed {molecules} -m randm -o e.npz": "unknown model 'randm'; did you mean 'random'",
     "predict {molecules} -m {pretrained} -o p.csv": "graphlog finetune | graphlog probe INPUT",

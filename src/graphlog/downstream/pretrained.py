@@ -511,7 +511,7 @@ def load(
     if isinstance(model, Encoder):
         return model
     if str(model) != RANDOM:
-        return Encoder.read(model_path(model)).to(choose_device(device))
+        return Encoder.read(model_path(model, others=(RANDOM,))).to(choose_device(device))
     default, graphs = schema_named(DEFAULT_SCHEMA), None
     resolved = None if source is None else resolve(source)
     if resolved and (resolved.store is not None or resolved.domain not in (None, default.domain)):
@@ -540,8 +540,10 @@ def convert(old: str | Path, path: str | Path) -> Encoder:
     return load(path)
 
 
-def model_path(model: str | Path, has_head: bool = False) -> Path:
+def model_path(model: str | Path, has_head: bool = False, others: Sequence[str] = ()) -> Path:
     """Return the ``.safetensors`` file for a path or name; ``has_head`` requires a prediction head.
+
+    ``others`` are names without a file to suggest if the name is unknown.
 
     Raises:
         ModelFileError: If it is a file or folder without a model.
@@ -589,7 +591,7 @@ def model_path(model: str | Path, has_head: bool = False) -> Path:
     if path.suffix or len(path.parts) > 1:
         message = f"no such model file or run folder: {path}{_nearest_file(path)}"
         raise ModelFileError(message, option="model", file=path)
-    names = [] if has_head else [*shipped, RANDOM]
+    names = [] if has_head else [*shipped, *others]
     near = get_close_matches(str(model), names, n=1, cutoff=0.5)
     if not near and (file := _nearest_file(path)).startswith("; did"):
         raise ConfigError(f"unknown model '{model}'{file}", option="model")

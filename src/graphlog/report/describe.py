@@ -18,7 +18,7 @@ from graphlog.downstream.pretrained import list_models, model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
 from graphlog.encoders.novelty import Novelty
-from graphlog.errors import DataError, ModelFileError
+from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.files import folder_kind
 from graphlog.training.runfolder import RUNS
 
@@ -31,6 +31,7 @@ def describe(path: str | Path) -> dict[str, Any]:
 
     Raises:
         ModelFileError: If ``path`` is none of these, or is damaged.
+        ConfigError: If it is the name of something else, or unknown.
     """
     folder = Path(path)
     if is_store(path):
@@ -38,6 +39,8 @@ def describe(path: str | Path) -> dict[str, Any]:
     has_model = (folder / "model.safetensors").is_file()
     if (folder / "config.toml").is_file() and (has_model or folder_kind(folder) in RUNS):
         return describe_run(folder)
+    if str(path) in DATASETS and not folder.exists():
+        raise ConfigError(f"'{path}' is a data set; see graphlog data info {path}")
     file = model_path(path)
     if file.suffix != ".safetensors":
         raise ModelFileError(f"{path} is not a model, store or run; name one of these.")
