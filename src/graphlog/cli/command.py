@@ -123,7 +123,7 @@ Input = Annotated[
     typer.Argument(
         metavar="INPUT",
         callback=_check_input,
-        help="Molecule file, store, data set name, or - for standard input.",
+        help="File or folder of graphs, store, data set name, or - for standard input.",
     ),
 ]
 Model = Annotated[

@@ -56,7 +56,7 @@ class Predict(o.Inference, o.Reading, Command):
     (finetune: standard deviation over the networks of all seeds; kernel models: predicted standard
     deviation), _calibrated (calibrated probability) or _low and _high (interval); then
     graphlog_novelty (percentile among the labeled training graphs) and graphlog_status. With
-    --explain, OUT has the contribution of each atom instead.
+    --explain, OUT has the contribution of each atom or other node instead.
     """
 
     source: o.Input
@@ -68,7 +68,8 @@ class Predict(o.Inference, o.Reading, Command):
     )
     explain: bool = o.option(
         False,
-        "Write how much each atom contributes to the predictions: .html (drawings) or .csv.",
+        "Write how much each node contributes to the predictions: .csv, or .html (drawings of "
+        "molecules).",
         None,
         "--explain",
     )

@@ -106,7 +106,8 @@ class Neighbors(o.Inference, o.Reading, Command):
     """
 
     query: str = o.argument(
-        "Molecule file, store, data set name, one SMILES, or - for standard input.", "QUERY"
+        "File or folder of graphs, store, data set name, one SMILES, or - for standard input.",
+        "QUERY",
     )
     library: str = o.option(
         ..., "Input to search, or the folder of a saved index.", "LIBRARY", "--in"
@@ -139,7 +140,10 @@ class Neighbors(o.Inference, o.Reading, Command):
 
 @dataclass(kw_only=True)
 class Export(Command):
-    """Write an encoder as ONNX, for programs without graphlog."""
+    """Write an encoder as ONNX, for programs without graphlog.
+
+    The file gives embeddings, also that of a predictor, whose heads are left out.
+    """
 
     model: str = o.argument(
         "Model file (.safetensors), run folder, or name of a shipped model.", "MODEL"

@@ -220,7 +220,7 @@ def describe_dataset(name: str) -> dict[str, Any]:
         "url": spec.url,
         "made from": [part.name for part in domain.parts(spec)],
         "sha256": spec.sha256,
-        "sha256 of its SMILES": next(iter(spec.details.get("sha256_smiles", ())), ""),
+        "sha256 of its SMILES": next(iter(spec.details.get("sha256_smiles", ())), None),
         "here": here,
         "path": where,
     }

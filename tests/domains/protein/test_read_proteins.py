@@ -395,6 +395,7 @@ def test_the_catalogue_names_proteins(cli: Cli) -> None:
     assert {*names.split()} <= set(listed)
     assert listed["worm-go40"]["tasks"] == 40
     found = cli("data info worm-yeast --json").json
+    assert "SMILES" not in cli("data info worm-yeast").out
     assert found["made from"] == ["worm-yeast", "string-6239", "yeast-bionic", "yeast-complexes"]
     told = " ".join(cli("featurize --help").out.split())
     assert "--annotations" in told
