@@ -61,7 +61,8 @@ Patch = pytest.MonkeyPatch
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_regression_is_learned_in_the_labels_units(precision: str):
     labels = np.where(np.arange(48) % 7, 1e4 * LENGTH + 5e6, NAN)
-    fast = {"epochs": 20, "learning_rate": 2e-2, "precision": precision}
+    # without a decay the last epoch swings by 0.3 with the rounding of the processor
+    fast = {"epochs": 20, "learning_rate": 2e-2, "decay_every": 5, "precision": precision}
     predictor = tuned(labeled(labels, "regression"), tiny_encoder("jk"), seeds=(0,), **fast)
     row = predictor.report.rows[0]
     assert row.mean("r2") > 0.8

@@ -98,9 +98,8 @@ of 100 epochs; a linear head on the unscaled embedding; statistics of batch norm
 updated in training."""
 PUBLISHED = {("last", "molecule"), ("last", "protein")}
 """Layers and schemas of the paper's models."""
-_DECAY, _DECAY_INTERVAL = 0.3, 0.3
-"""Factor of a decay of the learning rate, and share of the epochs after which each one is due, as
-in the paper (30 of 100)."""
+_DECAY_INTERVAL = 0.3
+"""Default share of the epochs after which the learning rate decays."""
 _MIN_STD_SHARE = 0.1
 """Argument of :meth:`Head.fit_inputs` if the encoder is not frozen."""
 _EVALUATION_BATCH = 512
@@ -130,8 +129,12 @@ class FinetuneConfig(FrozenConfig):
     encoder_rate: float | None = Field(default=3e-4, gt=0, allow_inf_nan=False)
     """Initial learning rate of Adam for the encoder; None takes that of the head."""
     schedule: Literal["cosine", "step", "released", "constant"] = "cosine"
-    """``cosine`` falls to 0 over the run; ``step`` is multiplied by 0.3 after every 30 % of the
-    epochs; ``released`` one epoch earlier, as in the authors' script; ``constant`` never."""
+    """``cosine`` falls to 0 over the run; ``step`` decays after every ``decay_every`` epochs;
+    ``released`` one epoch earlier, as in the authors' script; ``constant`` never."""
+    decay: float = Field(default=0.3, gt=0, le=1)
+    """Factor by which the learning rate is multiplied at each decay."""
+    decay_every: int | None = Field(default=None, ge=1)
+    """Epochs between two decays; None takes 30 % of all epochs, as in the paper (30 of 100)."""
     weight_decay: float = Field(default=0.0, ge=0, lt=1)
     """Weight decay of AdamW; 0 is plain Adam."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
@@ -221,8 +224,8 @@ class FinetuneConfig(FrozenConfig):
         if self.schedule in ("constant", "cosine"):
             return scheduled_rate(self.learning_rate, self.schedule, epoch - 1, self.epochs)
         passed = epoch if self.schedule == "released" else epoch - 1
-        every = max(1, round(_DECAY_INTERVAL * self.epochs))
-        return self.learning_rate * _DECAY ** (passed // every)
+        every = self.decay_every or max(1, round(_DECAY_INTERVAL * self.epochs))
+        return self.learning_rate * self.decay ** (passed // every)
 
     def layer_of(self, encoder: Encoder) -> EmbeddingLayer:
         """Return the embedding that the head uses."""
