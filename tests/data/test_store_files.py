@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -79,6 +80,37 @@ def test_a_store_that_was_changed_is_refused_by_everyone(folder: Path, tmp_path:
         with pytest.raises(ModelFileError, match="sha256"):
             use(folder)
     assert not (tmp_path / "signed.store").exists()
+
+
+def test_a_store_is_hashed_once_while_it_stays_as_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    time.sleep(2e-9 * manifest_module._SETTLED_NS)
+    open_store(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest_module, "hash_file", lambda file: pytest.fail("hashed again"))
+        assert len(open_store(folder)) == 40
+    file = folder / "text_blocks.bin"
+    file.write_bytes(bytes(file.stat().st_size))
+    refused(folder, "sha256")
+
+
+def test_a_change_is_noticed_although_the_time_of_change_is_put_back(folder: Path) -> None:
+    file = folder / "endpoints.bin"
+    before, content = file.stat(), file.read_bytes()
+    file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    refused(folder, "sha256")
+
+
+def test_another_store_copied_into_the_place_of_one_that_was_read(
+    folder: Path, tmp_path: Path
+) -> None:
+    other = build(make_graphs(40, tasks=1, seed=1), CODES, tmp_path / "other")
+    open_store(folder)
+    for file in (tmp_path / "other").iterdir():
+        shutil.copy2(file, folder / file.name)
+    assert open_store(folder).digest == other.digest
 
 
 def sign(folder: Path, arrays: dict[str, np.ndarray], **changes: object) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard
@@ -31,6 +32,10 @@ _PARTS = (
 """Names of the arrays that a store may have."""
 _LARGE = ("node_offsets", "edge_offsets", "text_offsets", "rows")
 """Arrays that may have 8-byte signed integers, for values that exceed 4-byte unsigned ones."""
+_SETTLED_NS = 50_000_000
+"""Age in ns of the last change of a file after which a new change is sure to get another time."""
+_hashed: dict[Identity, str] = {}
+"""Hashes of files that this process has computed, by the identity of the file."""
 
 
 def is_store(source: object) -> TypeGuard[str | Path]:
@@ -150,7 +155,7 @@ def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEnt
     """Return the entries of a manifest for ``arrays``; those in ``folder`` are hashed as files."""
     entries: dict[str, FileEntry] = {}
     for name, array in sorted(arrays.items()):
-        sha256 = hash_array(array) if folder is None else _hash(folder / f"{name}.bin")
+        sha256 = hash_array(array) if folder is None else _hash_once(folder / f"{name}.bin")
         dtype: Any = array.dtype.str
         entries[name] = FileEntry(dtype=dtype, shape=array.shape, bytes=array.nbytes, sha256=sha256)
     return entries
@@ -172,8 +177,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_contents(path: Path, verify: bool = True) -> Contents:
     """Memory-map the store in ``path``, which another process may replace at the same time.
 
-    With ``verify``, the hash of every file is checked, which takes about a second for a gigabyte. A
-    ModelFileError is raised if this fails.
+    With ``verify``, the hash of every file is checked, once per process as long as the file does
+    not change; a gigabyte takes about a second. A ModelFileError is raised if this fails.
     """
     while True:
         before = _identity_of_store(path)
@@ -218,7 +223,7 @@ def _map(path: Path, verify: bool) -> Contents:
         raise inconsistent_arrays(path)
     if verify:
         for name, entry in manifest.files.items():
-            if _hash(files[name]) != entry.sha256:
+            if _hash_once(files[name]) != entry.sha256:
                 raise damaged(
                     files[name], "damaged or changed after it was written (sha256 differs)"
                 )
@@ -320,11 +325,20 @@ def _texts_fit(arrays: dict[str, Array], graphs: int) -> bool:
     return is_complete and _divides(offsets, len(arrays["text_blocks"]), smallest=1)
 
 
-def _hash(file: Path) -> str:
+def _hash_once(file: Path) -> str:
+    """Return the sha256 of a file, computed once per process as long as it does not change."""
     try:
-        return hash_file(file)
+        before = identity_of(file)
+        if before in _hashed:
+            return _hashed[before]
+        # two changes in quick succession may have the same time
+        is_settled = time.time_ns() - before[-1] > _SETTLED_NS
+        sha256 = hash_file(file)
     except OSError as e:
         raise damaged(file, f"cannot be read ({e.strerror})") from None
+    if is_settled:
+        _hashed[before] = sha256
+    return sha256
 
 
 def is_ours(folder: Path) -> bool:

@@ -598,7 +598,7 @@ def _reopen(path: Path, digest: str, indices: Any, limit: int | None) -> GraphSt
 
 
 def open_store(path: Path | str) -> GraphStore:
-    """Memory-map the store in folder ``path``; the hashes of its files are checked.
+    """Memory-map the store in folder ``path``; the hashes of its files are checked once.
 
     Raises:
         ModelFileError: If it is no store, of a newer version, incomplete, or changed.
@@ -740,7 +740,7 @@ class StoreBuilder:
                     raise
                 _check_replaceable(self.path, self.overwrite)
                 exchange(self._folder, self.path)
-        return GraphStore(read_contents(self.path, verify=False))  # hashed by `describe`
+        return open_store(self.path)
 
     def __enter__(self) -> Self:
         """Return itself."""
