@@ -33,7 +33,7 @@ with tempfile.TemporaryDirectory() as folder:
         print(attribute)
 
     encoder = graphlog.pretrain(graphs, epochs=3, batch_size=16, encoder={"layers": 2, "dim": 16})
-    print(graphlog.fold_probe(encoder, graphs, folds=5, seeds=(0,), grid=(0.1, 10.0)))
+    print(graphlog.fold_probe(encoder, graphs, folds=5, seeds=(0,)))
 
     path.write_text(
         '{"edges": [[0, 1]], "x": [["red", 9.0], ["green", 11.0]]}\n'

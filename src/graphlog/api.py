@@ -395,17 +395,18 @@ def embed_file(
     names = model.feature_names(layer, with_features)
     resolved = resolve(source, model.schema)
     chosen = choose_format(out, format, resolved)  # before standard input is copied
+    bar = as_progress(progress)
     with using(engine, model.device.type), rereadable(resolved) as readable:
         options = model.reading_of(readable, reading)
         at_once = rows_per_part(batch_size, with_features)
         with stream(readable, model.schema, at_once, **options) as parts:
             embedded = model.embed_batches(
-                telling_salts(parts, as_progress(progress).say),
+                telling_salts(parts, bar.say),
                 layer,
                 batch_size,
                 with_features=with_features,
                 precision=precision,
-                progress=progress,
+                progress=bar,
                 total=rows_of(readable, reading.get("limit")),
             )
             results = Results(

@@ -196,8 +196,9 @@ def test_a_kernel_model_travels_between_processes(model: Path):
     np.testing.assert_array_equal(elsewhere.predict(CHAINS[:4]), fitted.predict(CHAINS[:4]))
 
 
+@pytest.mark.parametrize("head", [None, "linear", "kernel"])
 @pytest.mark.parametrize("kind", [GraphClassifier, GraphRegressor])
-def test_a_weight_counts_and_one_is_the_default(model: Path, kind: Any):
+def test_a_weight_counts_and_one_is_the_default(model: Path, kind: Any, head: str | None):
     """Every molecule has two labels that exclude each other; the heavy ones are learned."""
     first = IS_ALCOHOL if kind is GraphClassifier else LENGTH
     second = 1 - first if kind is GraphClassifier else first[::-1]
@@ -205,6 +206,7 @@ def test_a_weight_counts_and_one_is_the_default(model: Path, kind: Any):
 
     def learned(weights: Any) -> np.ndarray:
         settings = {**QUICK, "epochs": 20, "dropout": 0.0, "freeze": True, "learning_rate": 0.05}
+        settings = settings if head is None else {"head": head}
         fitted = kind(model, **settings).fit(molecules, y, sample_weight=weights)
         outputs = (
             fitted.predict_proba(CHAINS) if kind is GraphClassifier else fitted.predict(CHAINS)

@@ -13,7 +13,7 @@ from graphlog.benchmark import Request
 from graphlog.benchmark.cells import PAPER, SCALES, SUITES, plan_cells
 from graphlog.benchmark.stages import given_folds
 from graphlog.datasets import DATASETS
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, ModelFileError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
 
@@ -235,6 +235,8 @@ def test_a_model_file_is_a_method_and_its_contents_decide(tmp_path: Path):
     assert len({c.hash for c in cells}) == len(cells) == 4
     Path(second).write_bytes(Path(first).read_bytes())
     assert len({c.hash for c in plan_cells(cells[0].request)}) == 2
+    with pytest.raises(ModelFileError, match="no such model file"):
+        plan_cells(Request("adme", "smoke", methods=[f"{first}x"]))
     with pytest.raises(ConfigError, match="schema 'molecule', the suite has 'molecule-cip'"):
         plan_cells(Request("adme", "smoke", methods=[other]))
 

@@ -82,7 +82,7 @@ def test_a_non_finite_loss_stops_at_once(
     value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     store, config, run = families(), small_config(checkpoint_every_s=0.0), tmp_path / "run"
-    told = r"loss term 'subgraph' became \w+ at step 7; its graphs are those of rows \d"
+    told = r"loss term 'subgraph' became \w+ at step 7; its graphs include those of rows \d"
     with monkeypatch.context() as patch:
         blow_up(patch, 7, value)
         with pytest.raises(NonFiniteLossError, match=told):

@@ -160,7 +160,8 @@ def method_named(name: str) -> Method:
     for recipe in OBJECTIVES[REFERENCE].RECIPES:  # the method `graphlog` has the recipe `graphlog`
         method = REFERENCE if recipe == REFERENCE else f"{REFERENCE}-{recipe}"
         methods[method] = Method(method, "pretrained", REFERENCE, recipe)
-    if name not in methods and Path(name).exists():
+    path = Path(name)
+    if name and name not in methods and (path.exists() or path.suffix or len(path.parts) > 1):
         return Method(name, "saved")
     check_name("method", name, methods)
     return methods[name]
@@ -274,9 +275,9 @@ class Cell:
             return {}
         source: dict[str, Any] = {**identity(self.setup.source), "limit": self.setup.limit}
         if self.method.kind == "saved":
-            name = self.method.name
-            shipped = name in list_models()
-            return {"source": source, "model": name if shipped else hash_file(model_path(name))}
+            name, path = self.method.name, model_path(self.method.name)
+            is_shipped = path == list_models().get(name)
+            return {"source": source, "model": name if is_shipped else hash_file(path)}
         config = self.pretraining
         if self.method.kind == "untrained":
             network = {"encoder": _effective(config.encoder), "schema": config.schema}

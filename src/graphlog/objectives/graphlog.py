@@ -318,7 +318,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         if c.global_weight > 0 and c.global_form != "nce" and c.e_step == "sample" and is_own:
             return (
                 "prototypes are drawn from the model's own distribution, so the prototype loss has "
-                "no gradient in expectation: set objective.e_step = 'balanced'."
+                "no gradient at the top layer in expectation: set objective.e_step = 'balanced'."
             )
         return None
 

@@ -351,7 +351,7 @@ class Pretraining(Job):
 
     def describe_batch(self, indices: np.ndarray) -> str:
         """Return the part of an error message that names the rows of a batch."""
-        return f"its graphs are those of rows {listed_rows(self.store.rows[indices])}"
+        return f"its graphs include those of rows {listed_rows(self.store.rows[indices])}"
 
     def how_to_resume(self, cursor: Cursor) -> str:
         """Return the message after the user has stopped the run."""
