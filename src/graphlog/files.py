@@ -40,6 +40,7 @@ EXCEL_SAFE: ContextVar[bool] = ContextVar("EXCEL_SAFE", default=False)
 """Whether :func:`open_csv` escapes text that spreadsheets would execute as a formula."""
 LONGEST_LINE = 1 << 26
 """Largest number of characters of a line; a file without line ends must not fill the memory."""
+csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # a cell may fill a line
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zstd")
 """File name extensions of compressed files."""
 _LOCK = "lock"
@@ -221,12 +222,6 @@ def open_csv(path: Path) -> Generator[CsvTable]:
     """Create the CSV file ``path`` and yield its writer, which respects :func:`excel_safe`."""
     with create_text(path) as file:
         yield CsvTable(file)
-
-
-def csv_rows(lines: Iterable[str], **dialect: Any) -> Iterator[list[str]]:
-    """Return the rows of CSV text; raises the limit of the process for the length of a cell."""
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
-    return csv.reader(lines, **dialect)
 
 
 def _escape_formula(cell: object) -> object:

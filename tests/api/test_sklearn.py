@@ -288,7 +288,7 @@ WRONG: dict[type[Exception], list[tuple[Any, ...]]] = {
     ConfigError: [
         ("list of torch_geometric Data, found the name of a file", GraphEmbedder(), "m.csv"),
         (r"found a store; .*graphlog\.to_pyg\(store\)", GraphEmbedder(), chain_store()),
-        ("Known: descriptors, ecfp4", GraphEmbedder(with_features=["odor"]), CHAINS),
+        ("known: descriptors, ecfp4", GraphEmbedder(with_features=["odor"]), CHAINS),
         (r"write \['ecfp4'\]", GraphEmbedder(with_features="ecfp4"), CHAINS),
         ("did you mean 'raise'", GraphEmbedder(invalid="rise"), CHAINS),
         ("between 0 and 1, found 1", early(1), CHAINS, WORDS),

@@ -3,6 +3,7 @@
 Nothing in this module is specific to chemistry.
 """
 
+import csv
 import hashlib
 import math
 import os
@@ -19,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Integer, Num, Shaped
 
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.files import UNFINISHED, csv_rows, open_csv, replacing, writing
+from graphlog.files import UNFINISHED, open_csv, replacing, writing
 
 Origin = Literal["given", "degree", "one-hot"]
 MaskedColumns = Literal["all", "first"]
@@ -319,7 +320,7 @@ def rejects_of_output(folder: Path, output: str) -> Path:
         return separate
     if is_reject_list(shared):
         with shared.open(encoding="utf-8", newline="", errors="replace") as file:
-            rows = filter(None, csv_rows(file))
+            rows = filter(None, csv.reader(file))
             next(rows, None)  # the header
             first = next(rows, [])
         if first and first[3:] != [output]:

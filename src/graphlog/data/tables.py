@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Float64, Integer
 
 from graphlog.errors import DataError, first_line, optional, setting
-from graphlog.files import COMPRESSED, csv_rows, open_text
+from graphlog.files import COMPRESSED, open_text
 
 ColumnNames = str | Collection[Hashable]
 """Name of one column, or names of several; data frames may use numbers as names."""
@@ -612,7 +612,7 @@ def _kind_by_content(
     """
     others = ",\t;" if kind == " " or kind in heading[0] else ",\t;|"
     for delimiter in dict.fromkeys(others if kind == " " else kind + others):
-        cells = [cell.strip() for cell in next(csv_rows(heading, delimiter=delimiter))]
+        cells = [cell.strip() for cell in next(csv.reader(heading, delimiter=delimiter))]
         # a cell that contains another delimiter is more than one name
         names = [cell for cell in cells if not {*others} & {*cell} - {delimiter}]
         if len(cells) > 1 and (wanted in cells or any(map(rule.is_heading, names))):
@@ -677,7 +677,7 @@ def _delimited(lines: Iterator[str], where: str, delimiter: str) -> Generator[li
         )
 
     try:
-        for record in csv_rows(counted(), delimiter=delimiter):
+        for record in csv.reader(counted(), delimiter=delimiter):
             is_long = lines_of_record > 1 and delimiter == "\t"
             if is_long and any("\t" in cell for cell in record):
                 warnings.warn(

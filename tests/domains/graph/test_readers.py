@@ -584,12 +584,6 @@ def test_named_labels_may_come_in_any_order(tmp_path):
     assert store.labels.tolist() == [[1, 0], [2, 5]]
 
 
-def test_a_header_too_long(tmp_path):
-    header = "graph,source,target," + "9" * 200_000 + "\n"
-    with pytest.raises(DataError, match=r"edges\.csv, line 1: not valid CSV"):
-        read_graphs(tables(tmp_path / "f", header, None, None))
-
-
 def test_a_damaged_or_encrypted_zip(tmp_path):
     path = tmp_path / "t.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

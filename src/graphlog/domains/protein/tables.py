@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 from graphlog.data.tables import listed
 from graphlog.errors import DataError
-from graphlog.files import csv_rows, open_text
+from graphlog.files import open_text
 
 _LINES_PER_BLOCK = 100_000
 
@@ -86,7 +86,7 @@ def open_columns(path: Path | str) -> Generator[ColumnTable]:
 
 def _quoted_fields(path: Path | str, number: int, line: str, delimiter: str) -> list[str]:
     """Return the fields of a line without their quotes."""
-    rows = csv_rows([line], delimiter=delimiter, skipinitialspace=True, strict=True)
+    rows = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
         return next(rows, []) or [""]
     except csv.Error as e:
