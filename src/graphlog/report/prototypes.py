@@ -181,7 +181,7 @@ def write_prototypes(
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
             "collection": Path(resolved.name).name,
-            "origin": "learned" if learned else "fitted in equal shares",
+            "origin": "from the model" if learned else "fitted in equal shares",
             "layers": list(layers),
             "rejected": rejected,
         }
