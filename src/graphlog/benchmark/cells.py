@@ -148,6 +148,7 @@ def method_named(name: str) -> Method:
 
     Raises:
         ConfigError: If no method or file has that name; the nearest name is suggested.
+        ModelFileError: If it is a path without a model.
 
     Example:
         >>> method_named("graphlog-paper").recipe
@@ -160,9 +161,10 @@ def method_named(name: str) -> Method:
     for recipe in OBJECTIVES[REFERENCE].RECIPES:  # the method `graphlog` has the recipe `graphlog`
         method = REFERENCE if recipe == REFERENCE else f"{REFERENCE}-{recipe}"
         methods[method] = Method(method, "pretrained", REFERENCE, recipe)
-    path = Path(name)
-    if name and name not in methods and (path.exists() or path.suffix or len(path.parts) > 1):
-        return Method(name, "saved")
+    if name not in methods:
+        with suppress(ConfigError):  # it names no file either
+            model_path(name)
+            return Method(name, "saved")
     check_name("method", name, methods)
     return methods[name]
 
@@ -275,9 +277,7 @@ class Cell:
             return {}
         source: dict[str, Any] = {**identity(self.setup.source), "limit": self.setup.limit}
         if self.method.kind == "saved":
-            name, path = self.method.name, model_path(self.method.name)
-            is_shipped = path == list_models().get(name)
-            return {"source": source, "model": name if is_shipped else hash_file(path)}
+            return {"source": source, "model": hash_file(model_path(self.method.name))}
         config = self.pretraining
         if self.method.kind == "untrained":
             network = {"encoder": _effective(config.encoder), "schema": config.schema}
