@@ -344,16 +344,18 @@ def write_aligned(
 
 
 def is_standard_output(out: Path) -> bool:
-    """Return whether ``out`` is ``-``; raise a ConfigError if standard output is closed."""
-    if str(out) != "-":
-        return False
+    """Return whether ``out`` is ``-``."""
+    return str(out) == "-"
+
+
+def check_standard_output() -> None:
+    """Raise a ConfigError if standard output is closed."""
     # the command line replaces a closed stream by the null device
     is_replaced = sys.__stdout__ is None and getattr(sys.stdout, "name", "") == os.devnull
     if sys.stdout is None or is_replaced:
         raise ConfigError(
             f"standard output is closed; name a file with {setting('out')}.", option="out"
         )
-    return True
 
 
 def choose_format(out: Path, format: str | None = None, source: Input | str | None = None) -> str:
@@ -366,7 +368,8 @@ def choose_format(out: Path, format: str | None = None, source: Input | str | No
             reason of :func:`check_output`.
         MissingExtraError: If the format needs a package that is not installed.
     """
-    is_stream = is_standard_output(out)
+    if is_stream := is_standard_output(out):
+        check_standard_output()
     chosen = format or ("csv" if is_stream else out.suffix.removeprefix(".").lower())
     if chosen not in WRITERS and format is not None:
         raise unknown_name("format", format, WRITERS)

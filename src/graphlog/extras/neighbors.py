@@ -30,6 +30,7 @@ from graphlog.downstream.writers import (
     STATUS,
     Written,
     check_output,
+    check_standard_output,
     copy_to_standard_output,
     free_names,
     is_standard_output,
@@ -596,6 +597,8 @@ def neighbors_file(
     if is_file:
         endings = ENDINGS if format is None else (path.suffix.lower(),)
         check_output(path, endings, query, library)
+    else:
+        check_standard_output()
     if save is not None:
         if index is not None:
             raise ConfigError(
