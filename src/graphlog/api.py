@@ -30,6 +30,7 @@ from graphlog.errors import ConfigError, setting
 from graphlog.inputs import (
     InputLike,
     domain_name,
+    note_salts,
     read,
     reiterable,
     remember_input,
@@ -38,7 +39,6 @@ from graphlog.inputs import (
     rows_of,
     schema_for,
     stream,
-    telling_salts,
 )
 from graphlog.processes import is_first
 from graphlog.training.log import Callback, Progress, as_progress, check_callbacks
@@ -401,7 +401,7 @@ def embed_file(
         at_once = rows_per_part(batch_size, with_features)
         with stream(readable, model.schema, at_once, **options) as parts:
             embedded = model.embed_batches(
-                telling_salts(parts, bar.say),
+                note_salts(parts, bar.say),
                 layer,
                 batch_size,
                 with_features=with_features,

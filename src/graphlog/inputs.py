@@ -244,7 +244,7 @@ def salt_notes(rows: Int[np.ndarray, "S"], number: int) -> list[str]:
     return [note] if len(rows) else []
 
 
-def telling_salts(
+def note_salts(
     parts: Iterable[Part], say: Callable[[str], None]
 ) -> Iterator[tuple[Part, GraphStore]]:
     """Yield the parts of an input with their graphs; at the end, say the :func:`salt_notes`."""

@@ -41,7 +41,7 @@ from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder, torch_global
 from graphlog.encoders.modelfile import read_model, save_model, tensors_below
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError, first_line, out_of_range, setting
-from graphlog.inputs import InputLike, Part, rereadable, resolve, rows_of, stream, telling_salts
+from graphlog.inputs import InputLike, Part, note_salts, rereadable, resolve, rows_of, stream
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.settings import (
     NumberFormat,
@@ -562,7 +562,7 @@ class Predictor:
             ) as parts,
             bar.shown(rows_of(resolved, reading.get("limit")), "predicting"),
         ):
-            keyed = telling_salts(parts, bar.say)
+            keyed = note_salts(parts, bar.say)
             for part, _, outputs in each_part(work, keyed, width, batch_size, bar):
                 yield part, outputs
 
