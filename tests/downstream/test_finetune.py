@@ -47,7 +47,12 @@ from graphlog.downstream.metrics import format_score
 from graphlog.downstream.predictor import Head, Predictor
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.probe import kernel_predictor
-from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from graphlog.downstream.tasks import (
+    LabeledGraphs,
+    open_labeled,
+    with_validation_set,
+    without_validation_set,
+)
 from graphlog.encoders.encoder import with_settings
 from graphlog.encoders.modelfile import digest_of
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
@@ -470,6 +475,76 @@ def test_a_kernel_model_is_averaged_with_the_fine_tuned_networks(
     average = rows["fine-tuned and kernel model, averaged"]
     assert average == pytest.approx(data.score(mean, "test"), rel=1e-5)
     assert not any("frozen encoder is better" in note for note in both.report.notes)
+
+
+@pytest.mark.parametrize(("task", "freeze"), [("classification", True), ("regression", False)])
+def test_seeds_with_their_own_validation_sets_are_like_runs_with_given_ones(
+    task: str, freeze: bool
+):
+    data, seeds = lengths() if task == "regression" else labeled(IS_ALCOHOL), (0, 3, 7)
+    config, encoder = FinetuneConfig(epochs=3, device="cpu", freeze=freeze), tiny_encoder("jk")
+    found = tuned(data, encoder, config=config, seeds=seeds, resample_validation=True, kernel=True)
+    whole = without_validation_set(data)
+    assert whole.split.train.tolist() == sorted([*data.split.train, *data.split.valid])
+    networks, held_out = list[np.ndarray](), list[tuple[np.ndarray, np.ndarray]]()
+    for seed in seeds:
+        own = with_validation_set(whole, seed)
+        valid = own.split.valid
+        assert np.array_equal(np.union1d(own.split.train, valid), whole.split.train)
+        assert len(valid) == len(whole.split.train) // 10
+        alone = tuned(own, encoder, config=config, seeds=(seed,))
+        networks.append(alone.predict(data.store))
+        held_out.append((valid, np.stack([networks[-1], kernel_predictor(encoder, own)[1]])))
+    graphs = sorted({int(g) for valid, _ in held_out for g in valid})
+    assert len(graphs) > len(whole.split.train) // 10
+    by_network, by_kernel = np.full((2, *data.labels.shape), NAN)
+    for graph in graphs:
+        of_graph = [models[:, graph] for valid, models in held_out if graph in valid]
+        by_network[graph], by_kernel[graph] = np.mean(of_graph, axis=0)
+    fitted, of_test, _ = kernel_predictor(encoder, whole)
+    mean = fuse([np.mean(networks, axis=0), fitted.predict(data.store)], task)
+    np.testing.assert_allclose(found.predict(data.store), mean, rtol=1e-5)
+    # scores of validation are those of all held-out graphs, by models that did not learn from them
+    scored = replace(whole, split=whole.split._replace(valid=np.array(graphs)))
+    expected = fuse([by_network, by_kernel], task)
+    rows = {row.model: row for row in found.report.rows}
+    for model, values, of_all in (
+        ("fine-tuned and kernel model, averaged", expected, mean),
+        ("fine-tuned, mean of 3 seeds", by_network, np.mean(networks, axis=0)),
+        ("kernel model, frozen encoder", by_kernel, of_test),
+    ):
+        shown = (rows[model].mean(data.metric, part) for part in ("valid", "test"))
+        correct = (data.score(of_all, "test"), scored.score(values, "valid"))
+        assert tuple(shown) == pytest.approx(correct[::-1], rel=1e-4)
+    if task == "regression":
+        errors = np.sort(np.abs(expected - data.labels)[graphs, 0])
+        assert found.calibration is not None
+        np.testing.assert_allclose(found.calibration.errors[:, 0], errors, rtol=1e-4, atol=1e-5)
+    assert found.report.sizes["train"] == len(data.split.train)
+    assert any(f"those of the {len(graphs)} molecules" in note for note in found.report.notes)
+
+
+def test_a_run_whose_seeds_draw_validation_sets_can_be_resumed_with_more_seeds(tmp_path: Path):
+    how = {"run_dir": tmp_path / "run", "resample_validation": True}
+    tuned(**how, seeds=(4,))
+    more = tuned(**how, seeds=(1, 4), resume=True)
+    np.testing.assert_array_equal(
+        more.predict(CHAINS), tuned(resample_validation=True, seeds=(1, 4)).predict(CHAINS)
+    )
+    with pytest.raises(ConfigError, match=r"finetune\.resample_validation = True, now False"):
+        tuned(run_dir=tmp_path / "run", resume=True)
+
+
+def test_a_validation_set_that_takes_the_only_labels_of_a_class_is_refused():
+    rare = np.zeros(48)
+    data = labeled(rare)
+    drawn = [set(with_validation_set(without_validation_set(data), s).split.valid) for s in (0, 1)]
+    only = sorted(drawn[0] - drawn[1])[0]
+    rare[:] = 0.0
+    rare[[only, data.split.test[0]]] = 1.0
+    with pytest.raises(DataError, match=r"^seed 0 drew a validation set without which .* y has "):
+        tuned(labeled(rare), seeds=(1, 0), resample_validation=True)
+    tuned(labeled(rare), seeds=(1,), resample_validation=True)
 
 
 def test_a_run_keeps_its_kernel_model_when_it_is_resumed(tmp_path: Path):

@@ -172,6 +172,13 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
         "--kernel",
     )
     with_features: o.WithFeatures = None
+    resample_validation: bool | None = o.option(
+        None,
+        "Each seed draws its own validation set, a tenth of training and validation set; together "
+        "the models then learn from both.",
+        None,
+        "--resample-validation",
+    )
     batch_size: o.BatchSize = None
     config: Path | None = o.option(
         None,

@@ -43,7 +43,16 @@ from graphlog.downstream.probe import (
     run_tables,
 )
 from graphlog.downstream.report import ScoreRow, make_report, score_row
-from graphlog.downstream.tasks import LABELING, LabeledGraphs, SplitChoice, check_learnable, labeled
+from graphlog.downstream.tasks import (
+    LABELING,
+    LabeledGraphs,
+    SplitChoice,
+    check_learnable,
+    labeled,
+    mean_held_out,
+    with_validation_set,
+    without_validation_set,
+)
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.encoders.modelfile import digest_of, tensors_below
@@ -165,6 +174,9 @@ class FinetuneConfig(FrozenConfig):
     also uses ECFP4 counts (molecules)."""
     with_features: tuple[str, ...] = ()
     """Additional features of the kernel model, as for ``probe``: ``descriptors``, for example."""
+    resample_validation: bool = False
+    """Each seed draws its own validation set, at random, a tenth of the training and validation
+    set; the kernel model is fitted to both sets."""
     class_weight: Literal["balanced"] | None = None
     """``balanced`` weights each class of a target by the inverse of its share in training."""
     precision: Precision = "fp32"
@@ -560,6 +572,7 @@ def finetune(
     config = config.for_encoder(encoder)
     data = labeled(source, encoder.schema, **labeling)
     check_finetuning(data, config)
+    own = _data_of_seeds(data, config, seeds)
     with ExitStack() as stack:
         folder = None
         if path is not None:
@@ -575,17 +588,19 @@ def finetune(
             describe_run(folder, data, tables)
         fitted = None
         if config.kernel:  # before the networks, because it may fail and they take longer
-            with_readout = encoder.with_readout(config.readout)
-            fitted = kernel_predictor(with_readout, data, config.with_features)
+            fitted = _frozen_kernel(encoder, data, config, [*own.values()])
+        starts = dict.fromkeys(seeds, start)
+        if config.resample_validation:
+            starts = {s: common_start(encoder, data, config, own[s]) for s in seeds}
         with closing(Callbacks(callbacks, folder and folder.path)) as followers:
-            jobs = _train(start, seeds, bar, folder, followers)
+            jobs = _train(starts, bar, folder, followers)
         untrained: list[SeedJob] = []
         is_untrained = encoder.info.get("name") == RANDOM  # then the baseline would be the same
         for seed in seeds if "random" in baselines and not is_untrained else ():
-            scratch = config.updated(FROM_SCRATCH)
-            start = common_start(untrained_like(encoder, data.train_graphs, seed), data, scratch)
-            untrained += _train(start, [seed], bar, folder, label="untrained-")
-        predictor = _predictor(encoder, config, jobs, untrained, baselines, fitted)
+            network = untrained_like(encoder, own[seed].train_graphs, seed)
+            start = common_start(network, data, config.updated(FROM_SCRATCH), own[seed])
+            untrained += _train({seed: start}, bar, folder, label="untrained-")
+        predictor = _predictor(encoder, data, config, jobs, untrained, baselines, fitted)
         if folder is not None:
             keep_run(folder, predictor, data, source, labeling, resume_advice())
         return predictor
@@ -639,24 +654,50 @@ def check_finetuning(data: LabeledGraphs, config: FinetuneConfig) -> None:
         )
 
 
+def _data_of_seeds(
+    data: LabeledGraphs, config: FinetuneConfig, seeds: Sequence[int]
+) -> dict[int, LabeledGraphs]:
+    """Return the data of each seed; ``resample_validation`` gives each its own validation set."""
+    if not config.resample_validation:
+        return dict.fromkeys(seeds, data)
+    whole = without_validation_set(data)
+    own = {seed: with_validation_set(whole, seed) for seed in seeds}
+    for drawn in own.values():
+        check_finetuning(drawn, config)
+    return own
+
+
+def _frozen_kernel(
+    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, own: Sequence[LabeledGraphs]
+) -> FittedKernel:
+    """Return a kernel model of the frozen encoder, fitted to what the networks are trained on.
+
+    ``own`` is the data of each network.
+    """
+    encoder = encoder.with_readout(config.readout)
+    if not config.resample_validation:
+        return kernel_predictor(encoder, data, config.with_features)
+    return kernel_predictor(encoder, without_validation_set(data), config.with_features, own)
+
+
 def _train(
-    start: Start,
-    seeds: Sequence[int],
+    starts: Mapping[int, Start],
     bar: Progress,
     folder: RunFolder | None,
     callbacks: Callbacks | None = None,
     label: str = "",
 ) -> list[SeedJob]:
     """Train a copy of the encoder with each seed; runs with a ``label`` (baselines) have no log."""
-    config, size = start.config, len(start.data.split.train)
+    sizes = {seed: len(start.data.split.train) for seed, start in starts.items()}
     jobs: list[SeedJob] = []
     log = None if folder is None or label else MetricsFile(folder.metrics, -1)
     with (
         closing(log) if log is not None else nullcontext(),
-        bar.shown(config.epochs * size * len(seeds)),
+        bar.shown(sum(starts[seed].config.epochs * size for seed, size in sizes.items())),
         stop_on_signal() as stop,
     ):
-        for seed in seeds:
+        for seed, start in starts.items():
+            config, size = start.config, sizes[seed]
             bar.stage(f"{label}seed {seed}")
             job = SeedJob(start, seed, bar)
             trainer = Trainer(
@@ -681,6 +722,7 @@ def _train(
 
 def _predictor(
     encoder: Encoder,
+    data: LabeledGraphs,
     config: FinetuneConfig,
     jobs: Sequence[SeedJob],
     untrained: Sequence[SeedJob],
@@ -688,26 +730,37 @@ def _predictor(
     fitted: FittedKernel | None,
 ) -> Predictor:
     """Return the trained models as a predictor, with their scores and those of the baselines."""
-    data, seeds = jobs[0].data, [job.seed for job in jobs]
-    rows, mean = _result_rows("fine-tuned", jobs)
+    seeds, own = [job.seed for job in jobs], [job.data for job in jobs]
+    used = scored = data
+    if config.resample_validation:
+        used = without_validation_set(data)
+        valid = np.unique(np.concatenate([drawn.split.valid for drawn in own]))
+        scored = replace(used, split=used.split._replace(valid=valid))
+    rows, mean = _result_rows("fine-tuned", jobs, scored)
     partner, notes = None, list[str]()
     if fitted is not None:
         partner, by_kernel, notes = fitted
         mean = fuse([mean, by_kernel], data.task)
         average = "fine-tuned and kernel model, averaged"
-        rows.insert(0, score_row(average, RULES[config.select], data, [mean]))
-        rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, data, [by_kernel]))
-    valid = data.split.valid
-    reliable = replace(data, labels=data.reliable_labels)
+        rows.insert(0, score_row(average, RULES[config.select], scored, [mean]))
+        rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, scored, [by_kernel]))
+    valid = scored.split.valid
+    reliable = replace(scored, labels=scored.reliable_labels)
     labels = reliable.labels[valid]
-    calibration = Calibration.fit(data.task, labels, mean[valid], data.valid_kinds)
+    calibration = Calibration.fit(data.task, labels, mean[valid], scored.valid_kinds)
     calibration_rows = calibration.rows(reliable, mean)
     if untrained:
-        rows += _result_rows("untrained encoder, fine-tuned", untrained)[0]
+        rows += _result_rows("untrained encoder, fine-tuned", untrained, scored)[0]
     fingerprint_rows, fingerprint_notes = ecfp_rows(data, baselines, seeds)
     notes += fingerprint_notes
     notes += [statistics_note(encoder)] if untrained else []
-    notes += data.repeat_notes
+    notes += used.repeat_notes
+    if config.resample_validation:
+        notes.append(
+            "each seed drew its own validation set from the training and validation set of the "
+            f"split; validation scores are those of the {len(valid):,} {data.records} in these "
+            "sets, each predicted by the models that were not trained on it"
+        )
     notes += [] if len(jobs) > 1 else ["one seed: the standard deviation over seeds is unknown"]
     if config.class_weight is not None or data.weights is not None:
         users = "fine-tuning and the kernel model" if config.kernel else "fine-tuned networks"
@@ -724,19 +777,21 @@ def _predictor(
     if any(not job.best_epoch for job in jobs):
         lack = "a label" if data.task == "regression" else "both classes"
         notes.append(f"no target has {lack} in the validation set: the last epoch is used")
-    notes += [] if config.kernel else _kernel_note(encoder, data, config, mean)
+    if not config.kernel and config.protocol != "paper":  # the paper has no kernel model
+        notes += _kernel_note(encoder, scored, config, own, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
-    notes += calibration_notes(calibration_rows, data.split_name, chosen, records=data.records)
+    is_pooled = config.resample_validation
+    notes += calibration_notes(calibration_rows, data.split_name, chosen, is_pooled, data.records)
     report = make_report(data, [*rows, *fingerprint_rows], notes, calibration_rows)
     models = [job.chosen() for job in jobs]
     if config.freeze:  # the copies of the encoder are equal: store one
         models = [FineTuned(models[0].network, m.head, m.layer) for m in models]
-    novelty = fit_novelty(models[0].network, data.train_graphs)
+    novelty = fit_novelty(models[0].network, used.train_graphs)
     info = {
         "finetuned_on": data.name,
         "seeds": seeds,
         "finetune": config.model_dump(mode="json"),
-        **origin(data, encoder),
+        **origin(own[0], encoder),
     }
     return Predictor(models, data.targets, report, info, calibration, novelty, partner=partner)
 
@@ -757,17 +812,18 @@ def _check_same(folder: RunFolder, start: Start, tables: Mapping[str, Any]) -> N
 
 
 def _kernel_note(
-    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, mean: Float[np.ndarray, "M T"]
+    encoder: Encoder,
+    data: LabeledGraphs,
+    config: FinetuneConfig,
+    own: Sequence[LabeledGraphs],
+    mean: Float[np.ndarray, "M T"],
 ) -> list[str]:
     """Return a note if a kernel model of the frozen encoder is better on the validation set.
 
-    ``mean`` are the predictions to compare with. The paper's protocol has no such comparison.
+    ``own`` is the data of each network, and ``mean`` are the predictions to compare with.
     """
-    if config.protocol == "paper" or not len(data.split.valid):
-        return []
-    without_test = replace(data, split=data.split._replace(test=data.split.test[:0]))
     try:
-        _, by_kernel, _ = kernel_predictor(encoder.with_readout(config.readout), without_test)
+        _, by_kernel, _ = _frozen_kernel(encoder, data, config, own)
     except DataError:  # embeddings are not finite
         return []
     scores = [data.score(predictions, "valid") for predictions in (by_kernel, mean)]
@@ -782,30 +838,45 @@ def _kernel_note(
 
 
 def _result_rows(
-    model: str, jobs: Sequence[SeedJob]
+    model: str, jobs: Sequence[SeedJob], data: LabeledGraphs
 ) -> tuple[list[ScoreRow], Float[np.ndarray, "M T"]]:
     """Return the rows of both selection rules, and of the ensemble of the seeds.
 
     The selected rule comes first. The mean prediction over seeds under this rule is also returned.
+    The validation set of ``data`` has the graphs of all validation sets.
     """
-    data, config = jobs[0].data, jobs[0].config
+    config = jobs[0].config
     detail = {
         "best_epochs": [job.best_epoch for job in jobs],
         "epochs": config.epochs,
         "seeds": [job.seed for job in jobs],
         **({"stopped_after": [len(job.history) for job in jobs]} if config.patience else {}),
     }
-    chosen = [job.predictions(config.select) for job in jobs]
+    chosen = _predictions(jobs, config.select)
     rows = [score_row(model, RULES[config.select], data, chosen, detail)]
     mean = np.mean(chosen, axis=0)
     del chosen  # frees memory before the predictions of the other rule
     (other,) = RULES.keys() - {config.select}
-    each = (job.predictions(other) for job in jobs)
-    rows.append(score_row(model, RULES[other], data, each, detail))
+    rows.append(score_row(model, RULES[other], data, _predictions(jobs, other), detail))
     if len(jobs) > 1:
         ensemble = f"{model}, mean of {len(jobs)} seeds"
         rows.append(score_row(ensemble, RULES[config.select], data, [mean], detail))
     return rows, mean
+
+
+def _predictions(jobs: Sequence[SeedJob], rule: str) -> list[Float[np.ndarray, "M T"]]:
+    """Return the predictions of each seed by the weights of a selection rule.
+
+    If each seed has its own validation set, the graphs of all of them have the mean of the seeds
+    that were not trained on them.
+    """
+    predictions = [job.predictions(rule) for job in jobs]
+    if jobs[0].config.resample_validation:
+        held_out = mean_held_out([job.data.split for job in jobs], predictions)
+        graphs = np.unique(np.concatenate([job.data.split.valid for job in jobs]))
+        for values in predictions:
+            values[graphs] = held_out[graphs]
+    return predictions
 
 
 def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> str:
@@ -820,16 +891,18 @@ def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) ->
     return digest_of(tensors | encoder.network.state_dict(), about)
 
 
-def common_start(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> Start:
-    """Return the common start of all seeds of a run."""
+def common_start(
+    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, own: LabeledGraphs | None = None
+) -> Start:
+    """Return the common start of all seeds of a run, or that of a seed with data of its ``own``."""
     encoder = encoder.with_readout(config.readout)
     network = with_settings(encoder.network, dropout=0.0)
     encoder = Encoder(network, encoder.layer, encoder.info).to(choose_device(config.device))
     embeddings = None
     if config.freeze or config.standardize_embedding:
-        graphs = data.store if config.freeze else data.store.subset(data.split.train)
+        graphs = data.store if config.freeze else data.store.subset((own or data).split.train)
         # if the encoder is not frozen, these only standardize the head's input
         precision = config.precision if config.freeze else "fp32"
         embeddings = encoder.embed_store(graphs, config.layer_of(encoder), precision=precision)
     digest = run_digest(encoder, data, config)
-    return Start(encoder, data, config, embeddings, digest)
+    return Start(encoder, own or data, config, embeddings, digest)

@@ -59,7 +59,13 @@ from graphlog.downstream.report import (
     report_of_splits,
     score_row,
 )
-from graphlog.downstream.tasks import LabeledGraphs, SplitChoice, check_learnable, labeled
+from graphlog.downstream.tasks import (
+    LabeledGraphs,
+    SplitChoice,
+    check_learnable,
+    labeled,
+    mean_held_out,
+)
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.encoders.novelty import fit_novelty
@@ -576,15 +582,26 @@ FittedKernel = tuple[Predictor, Float[np.ndarray, "M T"], list[str]]
 
 
 def kernel_predictor(
-    encoder: Encoder, data: LabeledGraphs, with_features: Sequence[str] = ()
+    encoder: Encoder,
+    data: LabeledGraphs,
+    with_features: Sequence[str] = (),
+    resampled: Sequence[LabeledGraphs] = (),
 ) -> FittedKernel:
-    """Fit a kernel model of frozen embeddings to the training set."""
+    """Fit a kernel model of frozen embeddings to the training set.
+
+    ``resampled`` are the same graphs with validation sets drawn from this training set: graphs of
+    these sets are predicted by models that are fitted to the rest.
+    """
     layer, domain = encoder.head_layer(), domain_of(data.store.schema)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     parts |= {name: domain.feature_set(name, data.store) for name in with_features}
     counts, notes = _substructures(data, parts)
     fit, predicted = _Fits(data, counts).kernel(parts)
     predictor = _predictor(encoder, layer, data, fit.model, make_report(data, ()))
+    if resampled:
+        others = [_Fits(other, counts).kernel(parts)[1].mean for other in resampled]
+        held_out = mean_held_out([other.split for other in resampled], others)
+        predicted.mean[:] = np.where(np.isnan(predicted.mean), held_out, predicted.mean)
     return predictor, predicted.mean, [*notes, *fit.notes]
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
@@ -579,8 +579,9 @@ def _with_validation_set(
                 break
     else:  # fewer than ten graphs
         used, parts = "random", random_split(len(train), (0.5, 0.5, 0.0), seed)
+    rest = np.setdiff1d(np.arange(len(train)), parts.valid)  # shares are rounded down
     held_out = f"{len(parts.valid):,} graphs, {used}"
-    return Split(sets.train[parts.train], sets.train[parts.valid], sets.test), held_out
+    return Split(sets.train[rest], sets.train[parts.valid], sets.test), held_out
 
 
 def _draw_split(
@@ -610,6 +611,51 @@ def _draw_split(
             return with_repeats(sets, kinds)
         # there are too few different molecules for three sets; a note will say that they repeat
     return domain.split(store, kind, fractions, seed, source=source, classes=classes, **options)
+
+
+def without_validation_set(data: LabeledGraphs) -> LabeledGraphs:
+    """Return the data with the graphs of the validation set in the training set."""
+    train, valid, test = data.split
+    return replace(data, split=Split(np.union1d(train, valid), valid[:0], test))
+
+
+def with_validation_set(data: LabeledGraphs, seed: int) -> LabeledGraphs:
+    """Return the data with a tenth of the training set, drawn at random, as validation set.
+
+    Repeats of a graph stay in one set.
+
+    Raises:
+        DataError: If fewer targets or classes can be learned from the rest.
+    """
+    sets, _ = _with_validation_set(data.split, None, data.store, data.labels, seed)
+    drawn = replace(data, split=sets)
+    if lost := np.flatnonzero(data.taught & ~drawn.taught).tolist():
+        raise DataError(
+            f"seed {seed} drew a validation set without which the target {data.targets[lost[0]]} "
+            f"has too few labels to learn from; choose other seeds, or drop "
+            f"{setting('resample_validation')}."
+        )
+    return drawn
+
+
+def mean_held_out(
+    splits: Sequence[Split], predictions: Sequence[Float[np.ndarray, "M T"]]
+) -> Float[np.ndarray, "M T"]:
+    """Return the mean of the predictions of a graph by those models in whose validation set it is.
+
+    Args:
+        splits: Split of each model.
+        predictions: Predictions of each model for the graphs of its validation set; the others are
+            not used.
+
+    Returns:
+        NaN for graphs that are in none of the validation sets.
+    """
+    total, models = np.zeros_like(predictions[0]), np.zeros((len(predictions[0]), 1))
+    for split, values in zip(splits, predictions, strict=True):
+        total[split.valid] += values[split.valid]
+        models[split.valid] += 1
+    return np.divide(total, models, out=np.full_like(total, np.nan), where=models > 0)
 
 
 def check_learnable(data: LabeledGraphs) -> None:

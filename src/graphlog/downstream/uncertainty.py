@@ -140,8 +140,8 @@ def calibration_notes(
 ) -> list[str]:
     """Return notes for readers of the rows of :meth:`Calibration.rows`.
 
-    ``chosen`` names what else was chosen on the validation set; ``pooled`` is whether the
-    validation sets of several splits were joined, for models that are trained on all labels.
+    ``chosen`` names what else was chosen on the validation set; ``pooled`` is whether several
+    validation sets were joined, for models that are trained on all of them.
     """
     notes: list[str] = []
     has_intervals = any("coverage" in row for row in rows)
@@ -156,8 +156,8 @@ def calibration_notes(
         )
     if pooled:
         notes.append(
-            f"The {made} come from the validation sets of all splits and models of fewer labels "
-            f"than the kept ones; {promised} on new {records} is not guaranteed."
+            f"The {made} come from several validation sets and models of fewer labels than the "
+            f"kept ones; {promised} on new {records} is not guaranteed."
         )
     elif not split_name.startswith(("random (", "stratified (")):
         kind = split_name.partition(" (")[0]
