@@ -26,7 +26,7 @@ from graphlog.downstream.pretrained import Encoder, load
 from graphlog.downstream.probe import fit_head
 from graphlog.downstream.report import make_report
 from graphlog.downstream.tasks import LabeledGraphs, check_weights
-from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.errors import ConfigError, DataError, check_name, check_seed
 from graphlog.inputs import records_of
 
 __all__ = ["GraphClassifier", "GraphEmbedder", "GraphRegressor"]
@@ -150,7 +150,8 @@ class _FineTunedEstimator(BaseEstimator):
             raise DataError("there is no molecule with a label to learn from.")
         state: Any = self.random_state
         is_number = isinstance(state, int | np.integer)
-        seed = int(state if is_number else check_random_state(state).randint(2**31))
+        drawn = state if is_number else check_random_state(state).randint(2**31)
+        seed = check_seed("random_state", int(drawn))
         nothing = np.empty(0, dtype=np.int64)
         split = Split(np.arange(len(labels)), nothing, nothing)
         stops_early = self.patience is not None and self.head is None
@@ -410,6 +411,8 @@ def _cells(values: Any, name: str) -> Array:
     import pandas as pd  # slow to import
 
     cells = np.asarray(values)
+    if cells.dtype.kind == "U" and isinstance(values, list | tuple):
+        cells = np.asarray(values, dtype=object)  # NaN would become the text "nan"
     if cells.dtype.kind in "mM":
         raise DataError(
             f"`{name}` holds dates or times ({cells.dtype}), which are no numbers; give numbers, "

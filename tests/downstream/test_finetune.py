@@ -520,8 +520,9 @@ def test_seeds_with_their_own_validation_sets_are_like_runs_with_given_ones(
         errors = np.sort(np.abs(expected - data.labels)[graphs, 0])
         assert found.calibration is not None
         np.testing.assert_allclose(found.calibration.errors[:, 0], errors, rtol=1e-4, atol=1e-5)
-    assert found.report.sizes["train"] == len(data.split.train)
-    assert any(f"those of the {len(graphs)} molecules" in note for note in found.report.notes)
+    sizes = {"train": len(whole.split.train), "valid": len(graphs), "test": len(data.split.test)}
+    assert found.report.sizes == sizes | {"rejected": 0}
+    assert any(f"the {len(graphs)} molecules of these sets" in n for n in found.report.notes)
 
 
 def test_a_run_whose_seeds_draw_validation_sets_can_be_resumed_with_more_seeds(tmp_path: Path):

@@ -124,6 +124,10 @@ def test_a_split_without_a_seed_is_not_probed_several_times():
             probed(data, folds_seeds=(0, 1))
     report = probed(table, folds_seeds=range(3), **shares)
     assert (report.splits, report.split) == (3, "random-scaffold (seeds 0, 1, 2)")
+    shares |= {"split": "random", "fractions": (0.8, 0.0, 0.2)}
+    assert probed(table, folds_seeds=(0, 1), **shares).split == (
+        "random (validation set: 1 graphs, random, of its training set) (seeds 0, 1)"
+    )
 
 
 def test_a_split_without_a_score_is_left_out():

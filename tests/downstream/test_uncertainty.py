@@ -58,6 +58,7 @@ def test_the_rank_of_the_error_is_exact():
     errors = np.arange(1.0, 10.0)[:, None]
     calibration = Calibration.fit("regression", errors, np.zeros_like(errors))
     assert [calibration.half_widths(p)[0] for p in (0.1, 0.5, 0.7, 0.9)] == [1, 5, 7, 9]
+    assert calibration.half_widths(1e-11)[0] == 1
     assert calibration.half_widths(0.91)[0] == np.inf  # nine errors cannot tell
 
 

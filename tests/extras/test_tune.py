@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,7 +29,8 @@ from downstream_support import (
 from graphlog.config import read_toml
 from graphlog.downstream.finetune import SeedJob
 from graphlog.downstream.predictor import Predictor
-from graphlog.errors import ConfigError, GraphLoGError, MissingExtraError
+from graphlog.downstream.tasks import with_validation_set, without_validation_set
+from graphlog.errors import ConfigError, DataError, GraphLoGError, MissingExtraError
 from graphlog.extras.tune import Tuned, tune
 from graphlog.inputs import recall_input
 from graphlog.training.runfolder import RunFolder
@@ -279,7 +281,18 @@ def test_trials_that_fall_behind_are_pruned(tmp_path: Path):
     pruned = [t for t in found.trials if t.state == "pruned"]
     assert pruned
     assert all(t.epochs < 6 for t in pruned)
-    assert {"encoder_rate", "dropout"}.isdisjoint(found.trials[0].settings)
+    assert "encoder_rate" not in found.trials[0].settings
+
+
+def test_validation_sets_of_the_seeds_are_checked_before_the_search(tmp_path: Path):
+    data = labeled(IS_ALCOHOL)
+    drawn = with_validation_set(without_validation_set(data), 2).split.valid
+    rare = np.zeros(48)
+    rare[np.intersect1d(drawn, data.split.train)[0]] = 1.0
+    both = labeled(np.stack([IS_ALCOHOL, rare], axis=1), targets=("y", "z"))
+    with pytest.raises(DataError, match=r"^seed 2 drew .* the target z has too few labels"):
+        _search(tmp_path / "out", 1, both, resample_validation=True, seeds=(0, 2))
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_optuna_one_line_says_what_to_install(

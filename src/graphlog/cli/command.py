@@ -383,7 +383,7 @@ def _typed(param: Any, value: object) -> str:
     flag = max(param.opts, key=len)
     if isinstance(value, list):
         value = ",".join(map(str, value))
-    return flag if value in (None, True, False) else f"{flag} {value}"
+    return flag if value is None or isinstance(value, bool) else f"{flag} {value}"
 
 
 def chosen_settings(

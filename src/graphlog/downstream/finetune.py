@@ -571,8 +571,7 @@ def finetune(
     encoder, source = opened(encoder, dataset, config.device)
     config = config.for_encoder(encoder)
     data = labeled(source, encoder.schema, **labeling)
-    check_finetuning(data, config)
-    own = _data_of_seeds(data, config, seeds)
+    own = data_of_seeds(data, config, seeds)
     with ExitStack() as stack:
         folder = None
         if path is not None:
@@ -580,18 +579,18 @@ def finetune(
             stack.enter_context(closing(folder))
             with writing(folder.path):
                 folder.checkpoints.mkdir(exist_ok=True)
-        start = common_start(encoder, data, config)
+        if config.resample_validation:
+            starts = {s: common_start(encoder, data, config, own[s]) for s in seeds}
+        else:
+            starts = dict.fromkeys(seeds, common_start(encoder, data, config))
         if folder is not None:
             settings = config.written() | {"seeds": list(seeds)}
             tables = run_tables("finetune", data, encoder, settings)
-            _check_same(folder, start, tables)
+            _check_same(folder, starts[seeds[0]].digest, tables)
             describe_run(folder, data, tables)
         fitted = None
         if config.kernel:  # before the networks, because it may fail and they take longer
             fitted = _frozen_kernel(encoder, data, config, [*own.values()])
-        starts = dict.fromkeys(seeds, start)
-        if config.resample_validation:
-            starts = {s: common_start(encoder, data, config, own[s]) for s in seeds}
         with closing(Callbacks(callbacks, folder and folder.path)) as followers:
             jobs = _train(starts, bar, folder, followers)
         untrained: list[SeedJob] = []
@@ -654,16 +653,24 @@ def check_finetuning(data: LabeledGraphs, config: FinetuneConfig) -> None:
         )
 
 
-def _data_of_seeds(
+def data_of_seeds(
     data: LabeledGraphs, config: FinetuneConfig, seeds: Sequence[int]
 ) -> dict[int, LabeledGraphs]:
-    """Return the data of each seed; ``resample_validation`` gives each its own validation set."""
+    """Return the data of each seed; ``resample_validation`` gives each its own validation set.
+
+    Raises:
+        ConfigError: If settings contradict each other.
+        DataError: If a training or validation set has no usable labels.
+    """
     if not config.resample_validation:
+        check_finetuning(data, config)
         return dict.fromkeys(seeds, data)
     whole = without_validation_set(data)
+    check_learnable(whole)
     own = {seed: with_validation_set(whole, seed) for seed in seeds}
-    for drawn in own.values():
-        check_finetuning(drawn, config)
+    for seed, drawn in own.items():
+        named = f"seed {seed}, drawn from the {data.split_name}"
+        check_finetuning(replace(drawn, split_name=named), config)
     return own
 
 
@@ -731,11 +738,11 @@ def _predictor(
 ) -> Predictor:
     """Return the trained models as a predictor, with their scores and those of the baselines."""
     seeds, own = [job.seed for job in jobs], [job.data for job in jobs]
-    used = scored = data
-    if config.resample_validation:
-        used = without_validation_set(data)
+    scored = data
+    if config.resample_validation:  # the training set contains all validation sets
+        whole = without_validation_set(data)
         valid = np.unique(np.concatenate([drawn.split.valid for drawn in own]))
-        scored = replace(used, split=used.split._replace(valid=valid))
+        scored = replace(whole, split=whole.split._replace(valid=valid))
     rows, mean = _result_rows("fine-tuned", jobs, scored)
     partner, notes = None, list[str]()
     if fitted is not None:
@@ -744,22 +751,25 @@ def _predictor(
         average = "fine-tuned and kernel model, averaged"
         rows.insert(0, score_row(average, RULES[config.select], scored, [mean]))
         rows.append(score_row("kernel model, frozen encoder", KERNEL_RULE, scored, [by_kernel]))
-    valid = scored.split.valid
+    valid, records = scored.split.valid, data.records
     reliable = replace(scored, labels=scored.reliable_labels)
     labels = reliable.labels[valid]
     calibration = Calibration.fit(data.task, labels, mean[valid], scored.valid_kinds)
     calibration_rows = calibration.rows(reliable, mean)
     if untrained:
         rows += _result_rows("untrained encoder, fine-tuned", untrained, scored)[0]
-    fingerprint_rows, fingerprint_notes = ecfp_rows(data, baselines, seeds)
+    fingerprint_rows, fingerprint_notes = ecfp_rows(own[0], baselines, seeds)
     notes += fingerprint_notes
     notes += [statistics_note(encoder)] if untrained else []
-    notes += used.repeat_notes
+    notes += own[0].repeat_notes
     if config.resample_validation:
+        fingerprints = (
+            "; fingerprint rows use the sets of the first seed" if fingerprint_rows else ""
+        )
         notes.append(
-            "each seed drew its own validation set from the training and validation set of the "
-            f"split; validation scores are those of the {len(valid):,} {data.records} in these "
-            "sets, each predicted by the models that were not trained on it"
+            f"each seed drew its own validation set from the training set; the {len(valid):,} "
+            f"{records} of these sets are scored by models that were not trained on them"
+            f"{fingerprints}"
         )
     notes += [] if len(jobs) > 1 else ["one seed: the standard deviation over seeds is unknown"]
     if config.class_weight is not None or data.weights is not None:
@@ -780,13 +790,13 @@ def _predictor(
     if not config.kernel and config.protocol != "paper":  # the paper has no kernel model
         notes += _kernel_note(encoder, scored, config, own, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
-    is_pooled = config.resample_validation
-    notes += calibration_notes(calibration_rows, data.split_name, chosen, is_pooled, data.records)
-    report = make_report(data, [*rows, *fingerprint_rows], notes, calibration_rows)
+    pooled = config.resample_validation and (len(jobs) > 1 or config.kernel)
+    notes += calibration_notes(calibration_rows, data.split_name, chosen, pooled, records)
+    report = make_report(scored, [*rows, *fingerprint_rows], notes, calibration_rows)
     models = [job.chosen() for job in jobs]
     if config.freeze:  # the copies of the encoder are equal: store one
         models = [FineTuned(models[0].network, m.head, m.layer) for m in models]
-    novelty = fit_novelty(models[0].network, used.train_graphs)
+    novelty = fit_novelty(models[0].network, scored.train_graphs)
     info = {
         "finetuned_on": data.name,
         "seeds": seeds,
@@ -796,11 +806,11 @@ def _predictor(
     return Predictor(models, data.targets, report, info, calibration, novelty, partner=partner)
 
 
-def _check_same(folder: RunFolder, start: Start, tables: Mapping[str, Any]) -> None:
+def _check_same(folder: RunFolder, digest: str, tables: Mapping[str, Any]) -> None:
     """Refuse to continue a run of other settings, model or data; the error names a difference."""
     for seed_folder in sorted(folder.checkpoints.glob("seed-*")):
         checkpoint = load_checkpoint(seed_folder, lambda _: None)
-        if checkpoint is not None and checkpoint.fields.get("digest") != start.digest:
+        if checkpoint is not None and checkpoint.fields.get("digest") != digest:
             before = read_toml(folder.config) if folder.config.is_file() else tables
             change = first_difference(before, tables, _MAY_DIFFER)
             change = change or "other graphs, labels, split or weights of the model"
@@ -873,9 +883,8 @@ def _predictions(jobs: Sequence[SeedJob], rule: str) -> list[Float[np.ndarray, "
     predictions = [job.predictions(rule) for job in jobs]
     if jobs[0].config.resample_validation:
         held_out = mean_held_out([job.data.split for job in jobs], predictions)
-        graphs = np.unique(np.concatenate([job.data.split.valid for job in jobs]))
         for values in predictions:
-            values[graphs] = held_out[graphs]
+            np.copyto(values, held_out, where=~np.isnan(held_out))
     return predictions
 
 

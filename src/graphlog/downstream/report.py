@@ -335,7 +335,7 @@ def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
         for note in report.notes
         if note not in shared
     ]
-    kind = first.split.removesuffix(f" (seed {seeds[0]})")
+    kind = first.split.replace(f" (seed {seeds[0]})", "", 1)
     sizes = {name: round(float(np.mean([r.sizes[name] for r in reports]))) for name in first.sizes}
     return replace(
         first,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -147,7 +147,7 @@ class LabeledGraphs:
         """Notes on unusual labels in the training, validation and test set."""
         labels, names, split = self.labels, self.targets, self.split
         notes: list[str] = []
-        unused = len(labels) - sum(map(len, split))
+        unused = len(labels) - len(reduce(np.union1d, split))
         if unused:
             why = "" if self.weights is None else ", among them those of weight 0"
             notes.append(f"{unused:,} of {len(labels):,} graphs are in no part of the split{why}")
@@ -622,7 +622,7 @@ def without_validation_set(data: LabeledGraphs) -> LabeledGraphs:
 def with_validation_set(data: LabeledGraphs, seed: int) -> LabeledGraphs:
     """Return the data with a tenth of the training set, drawn at random, as validation set.
 
-    Repeats of a graph stay in one set.
+    Repeats of a molecule stay in one set, if there are ten different molecules.
 
     Raises:
         DataError: If fewer targets or classes can be learned from the rest.

@@ -76,7 +76,7 @@ class Calibration:
         """
         counts = (~np.isnan(self.errors)).sum(axis=0)
         # rounded, because 100 * 0.07 is 7.000000000000001, for example
-        ranks = np.ceil(np.round((counts + 1) * level, 9)).astype(int)
+        ranks = np.maximum(np.ceil(np.round((counts + 1) * level, 9)).astype(int), 1)
         widths = np.full(self.errors.shape[1], np.inf)
         for t in np.flatnonzero(ranks <= counts):
             widths[t] = self.errors[ranks[t] - 1, t]
@@ -141,7 +141,7 @@ def calibration_notes(
     """Return notes for readers of the rows of :meth:`Calibration.rows`.
 
     ``chosen`` names what else was chosen on the validation set; ``pooled`` is whether several
-    validation sets were joined, for models that are trained on all of them.
+    validation sets were joined, for models that learn from all of them together.
     """
     notes: list[str] = []
     has_intervals = any("coverage" in row for row in rows)
@@ -156,8 +156,9 @@ def calibration_notes(
         )
     if pooled:
         notes.append(
-            f"The {made} come from several validation sets and models of fewer labels than the "
-            f"kept ones; {promised} on new {records} is not guaranteed."
+            f"The {made} come from several validation sets, each predicted by models that did not "
+            f"learn from it; {promised} on new {records}, which the kept models predict, is not "
+            "guaranteed."
         )
     elif not split_name.startswith(("random (", "stratified (")):
         kind = split_name.partition(" (")[0]

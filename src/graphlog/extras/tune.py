@@ -21,6 +21,7 @@ from graphlog.downstream.finetune import (
     SeedJob,
     check_finetuning,
     common_start,
+    data_of_seeds,
     finetune,
     pop_labeling,
     run_digest,
@@ -148,6 +149,7 @@ def tune(
     labeling |= {"split": split, "targets": targets}
     data = labeled(source, model.schema, **labeling)
     check_finetuning(data, fixed.updated({"select": "best-valid"}))  # trials need a validation set
+    data_of_seeds(data, fixed, seeds)  # an error now is better than one after the search
     no_rows = np.empty(0, dtype=np.int64)
     without_test = replace(data, split=Split(data.split.train, data.split.valid, no_rows))
     digest = hash_json(
@@ -312,7 +314,7 @@ def _ranges(
     }
     excluded = set(given)
     if fixed.freeze:
-        excluded |= {"encoder_rate", "dropout"}
+        excluded |= {"encoder_rate"}
     if encoder.info.get("name") == RANDOM:  # an untrained encoder keeps its default rate
         excluded |= {"encoder_rate"}
     searched = {name: values for name, values in ranges.items() if name not in excluded}
