@@ -590,7 +590,11 @@ def finetune(
             describe_run(folder, data, tables)
         fitted = None
         if config.kernel:  # before the networks, because it may fail and they take longer
-            fitted = _frozen_kernel(encoder, data, config, [*own.values()])
+            fit_to, resampled = data, list[LabeledGraphs]()
+            if config.resample_validation:
+                fit_to, resampled = without_validation_set(data), [*own.values()]
+            readout = encoder.with_readout(config.readout)
+            fitted = kernel_predictor(readout, fit_to, config.with_features, resampled)
         with closing(Callbacks(callbacks, folder and folder.path)) as followers:
             jobs = _train(starts, bar, folder, followers)
         untrained: list[SeedJob] = []
@@ -672,19 +676,6 @@ def data_of_seeds(
         named = f"seed {seed}, drawn from the {data.split_name}"
         check_finetuning(replace(drawn, split_name=named), config)
     return own
-
-
-def _frozen_kernel(
-    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, own: Sequence[LabeledGraphs]
-) -> FittedKernel:
-    """Return a kernel model of the frozen encoder, fitted to what the networks are trained on.
-
-    ``own`` is the data of each network.
-    """
-    encoder = encoder.with_readout(config.readout)
-    if not config.resample_validation:
-        return kernel_predictor(encoder, data, config.with_features)
-    return kernel_predictor(encoder, without_validation_set(data), config.with_features, own)
 
 
 def _train(
@@ -788,7 +779,7 @@ def _predictor(
         lack = "a label" if data.task == "regression" else "both classes"
         notes.append(f"no target has {lack} in the validation set: the last epoch is used")
     if not config.kernel and config.protocol != "paper":  # the paper has no kernel model
-        notes += _kernel_note(encoder, scored, config, own, mean)
+        notes += _kernel_note(encoder, own[0], config, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
     pooled = config.resample_validation and (len(jobs) > 1 or config.kernel)
     notes += calibration_notes(calibration_rows, data.split_name, chosen, pooled, records)
@@ -822,18 +813,15 @@ def _check_same(folder: RunFolder, digest: str, tables: Mapping[str, Any]) -> No
 
 
 def _kernel_note(
-    encoder: Encoder,
-    data: LabeledGraphs,
-    config: FinetuneConfig,
-    own: Sequence[LabeledGraphs],
-    mean: Float[np.ndarray, "M T"],
+    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, mean: Float[np.ndarray, "M T"]
 ) -> list[str]:
     """Return a note if a kernel model of the frozen encoder is better on the validation set.
 
-    ``own`` is the data of each network, and ``mean`` are the predictions to compare with.
+    ``mean`` are the predictions to compare with.
     """
+    without_test = replace(data, split=data.split._replace(test=data.split.test[:0]))
     try:
-        _, by_kernel, _ = _frozen_kernel(encoder, data, config, own)
+        _, by_kernel, _ = kernel_predictor(encoder.with_readout(config.readout), without_test)
     except DataError:  # embeddings are not finite
         return []
     scores = [data.score(predictions, "valid") for predictions in (by_kernel, mean)]
