@@ -271,6 +271,7 @@ def test_graphs_without_smiles_are_said_to_hide_salts(tmp_path: Path):
         ("[Na+].[O-]C(=O)c1ccccc1", "O=C(O)c1ccccc1"),
         ("CN.[2H]OC(=O)C(F)(F)F", "CN"),
         ("[CH3:1][NH2:2].[OH:3][C:4](=[O:5])[c:6]1ccccc1", "CN"),
+        ("InChI=1S/C2H4O2/c1-2(3)4/h1H3,(H,3,4)/p-1", "CC(=O)O"),
     ],
 )
 def test_the_parent_of_a_molecule(smiles: str, parent: str):
@@ -294,7 +295,11 @@ def test_complexes_and_inorganic_compounds_are_their_own_parents():
 
 
 @pytest.mark.parametrize(
-    "smiles", ["CC[N+](=O)[O-]", "c1cc[n+]([O-])cc1", "C[Si](C)C", "C[C@H](N)O"]
+    "smiles",
+    """
+    CC[N+](=O)[O-] c1cc[n+]([O-])cc1 C[Si](C)C C[C@H](N)O
+    InChI=1S/C2H4O2/c1-2(3)4/h1H3,(H,3,4)
+    """.split(),
 )
 def test_ordinary_molecules_are_not_looked_at(smiles: str):
     assert not may_have_parent(smiles)

@@ -33,7 +33,7 @@ from graphlog.errors import first_line
 _NONMETAL_SYMBOL = "A[rst]|Br?|Cl?|F|Ge|He?|I|Kr|N[e]?|O|P|Rn|S[ei]?|Te|Xe|[a-z*#]"
 _METAL_ATOM = rf"\[\d*(?!(?:{_NONMETAL_SYMBOL})(?![a-z])|[a-z]{{2}})"
 """Pattern of the beginning of a metal atom in a SMILES."""
-_PARENT_HINT = re.compile(rf"[.+]|\[[^\]]*-|{_METAL_ATOM}")
+_PARENT_HINT = re.compile(rf"[.+]|\[[^\]]*-|{_METAL_ATOM}|^InChI=.*/[pq]")
 """Pattern of several fragments, a charge, or a metal in brackets."""
 _NEUTRAL_GROUPS = re.compile(
     r"\[N\+\]\(=O\)\(?\[O-\]|\[O-\]\[N\+\]\(=O\)|\[N\+\]\(\[O-\]\)=O|O=\[N\+\]\(\[O-\]\)"
