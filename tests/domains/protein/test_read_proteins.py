@@ -93,6 +93,9 @@ def test_terms_are_narrow_frequent_and_different(read: Read) -> None:
         store = read(network, labels=lists, min_positives=3, max_overlap=0.8)
         assert store.tasks == ("A", "C")  # B shares 5/6 with A
         assert store.labels.T.tolist() == [[1] * 6, [1, 1, 1, 0, 0, 0]]
+    missing = "protein\tterms\np0\tA\n" + "".join(f"p{k}\tNA\n" for k in range(1, 6))
+    store = read(network, labels=missing, min_positives=1)
+    assert (store.tasks, labels_by_protein(store)) == (("A",), {"9.p0": 1})
 
 
 def test_table_of_labels_and_several_species(read: Read) -> None:

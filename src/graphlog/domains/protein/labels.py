@@ -389,6 +389,8 @@ def read_labels(functions: Functions, path: Path | str, options: ProteinOptions)
             pairs: list[tuple[int, int]] = []
             numbers: dict[str, int] = {}
             for _, _, members, (text,) in rows:
+                if text.strip().lower() in ABSENT:
+                    continue
                 for function in re.findall(r"[^\s,;]+", text):
                     number = numbers.setdefault(function, len(numbers))
                     pairs += [(member, number) for member in members]
