@@ -419,6 +419,13 @@ def test_utf16_is_read_and_said(encoding: str, tmp_path: Path) -> None:
     assert (store.texts(), store.labels.tolist()) == (["CCO"], [[1.5]])
 
 
+def test_running_numbers_are_not_found_as_labels(tmp_path: Path, parquet) -> None:
+    twice = write(tmp_path, "a.csv", "id,smiles,id,,,y\n1,CCO,5,7,9,1.5\n")
+    index = parquet({"smiles": ["CCO"], "y": [1.5], "__index_level_0__": [3]})
+    for path in (twice, index):
+        assert graphlog.read_molecules(path, targets="auto").tasks == ("y",)
+
+
 def commas(path: Path, *cells: str) -> Path:
     rows = [f"{smiles};{cell}" for smiles, cell in zip(CHAINS, cells, strict=False)]
     path.write_text("\n".join(["smiles;y", *rows]) + "\n")

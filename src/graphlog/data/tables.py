@@ -408,7 +408,8 @@ def find_labels(table: Table) -> tuple[tuple[str, ...], list[Row]]:
     in which it is not empty, and its name is not that of a running number. It may be empty before,
     if one assay follows another in the table. A DataError is raised if no column is found.
     """
-    undecided = [c for c in table.columns if c != table.record_column and _may_be_labels(c)]
+    names = zip(table.columns, table.header, strict=True)
+    undecided = [c for c, name in names if c != table.record_column and _may_be_labels(name)]
     label_columns, rows = set[str](), list[Row]()
     most_rows = max(_ROWS_AT_A_TIME, _MOST_CELLS // len(table.columns))
     while undecided and len(rows) < most_rows and (more := [*islice(table.rows, _ROWS_AT_A_TIME)]):
@@ -430,10 +431,12 @@ def find_labels(table: Table) -> tuple[tuple[str, ...], list[Row]]:
 
 
 def _may_be_labels(column: str) -> bool:
-    """Return whether a column of this name may hold labels."""
+    """Return whether a column of this name, as written in the header, may hold labels."""
     plain = column.strip().lower()
     is_number = plain in _NUMBERS_NOT_LABELS or plain.endswith(("_id", " id"))
-    return bool(plain) and not is_number and not plain.startswith("unnamed")
+    # names that pandas gives to an index without a name
+    is_index = plain.startswith(("unnamed", "__index_level_"))
+    return bool(plain) and not is_number and not is_index
 
 
 def choose_tasks(table: Table, targets: str | Sequence[str] | None) -> tuple[str, ...]:
