@@ -17,6 +17,7 @@ from encoder_support import (
     seeded,
     with_edges,
 )
+from graphlog.data.graphs import Attribute, FeatureSchema
 from graphlog.data.store import GraphBatch
 from graphlog.errors import ConfigError
 from graphlog.views.augment import (
@@ -156,6 +157,21 @@ def test_first_column_only_of_edges_is_their_mask_channel():
         for columns in ("all", "first")
     )
     assert torch.equal(every, first)
+
+
+@pytest.mark.parametrize(
+    ("cardinalities", "mask", "first"),
+    [
+        ((120, 5), (119, 4), (119, 0)),
+        ((0, 3, 3), (1.5, 2, 2), (1.5, 2, 0)),  # a masked number is the mean
+        ((0, 0), (0, 0), (0, 0)),
+    ],
+)
+def test_first_column_only_of_nodes_is_their_first_category(
+    cardinalities: tuple[int, ...], mask: tuple[float, ...], first: tuple[float, ...]
+):
+    node = tuple(Attribute(f"a{k}", codes) for k, codes in enumerate(cardinalities))
+    assert FeatureSchema("s", "graph", node, (), "node", mask).mask_row("first") == first
 
 
 def test_edges_in_any_order_are_paired():

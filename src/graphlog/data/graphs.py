@@ -123,7 +123,10 @@ class FeatureSchema:
                 )
 
     def mask_row(self, columns: MaskedColumns = "all") -> tuple[float, ...]:
-        """Return the row of a masked node or edge; ``first`` keeps only its first nonzero value."""
+        """Return the row of a masked node or edge.
+
+        With ``first``, categorical columns after the first one have code 0.
+        """
         row = self.node_mask if self.masked == "node" else self.edge_mask
         if row is None:
             raise ConfigError(
@@ -132,9 +135,9 @@ class FeatureSchema:
             )
         if columns == "all":
             return row
-        # in the first column for atoms; in the last one, the mask channel, for edges of proteins
-        mark = next(k for k, value in enumerate(row) if value)
-        return tuple(value if k == mark else 0.0 for k, value in enumerate(row))
+        attributes = self.node if self.masked == "node" else self.edge
+        later = [k for k, attribute in enumerate(attributes) if attribute.is_categorical][1:]
+        return tuple(0.0 if k in later else value for k, value in enumerate(row))
 
     def contradicts(self, other: "FeatureSchema") -> bool:
         """Return whether one schema is for directed graphs and the other for undirected ones."""

@@ -61,8 +61,8 @@ def mask_attributes(
     other; in any other order they count as one.
 
     With ``columns="all"``, a masked node or edge gets the mask row of the schema (the paper). With
-    ``"first"``, its first column gets the code of the mask row, and the others 0, as in the
-    authors' script (atom type 119, chirality 0).
+    ``"first"``, its categorical columns after the first one get 0 instead, as in the authors'
+    script (atom type 119, chirality 0).
 
     Raises:
         ConfigError: If the schema has no mask row.
