@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import math
 import os
 import zipfile
 from collections.abc import Callable
@@ -116,7 +117,9 @@ def test_tudataset(tmp_path, packed):
 
 
 def test_attributes_of_a_tudataset_are_quantities_even_if_whole(tmp_path):
+    """And labels are categories, also as decimals."""
     whole = {"node_attributes": "1\n2\n300\n4\n5\n", "edge_attributes": "1\n1\n2\n2\n3\n3\n"}
+    whole |= {"node_labels": "5.0\n7.0\n5.0\n5.0\n5.0\n"}
     first = read_graphs(tu_folder(tmp_path / "SET", **whole))
     for columns in (first.schema.node, first.schema.edge):
         assert [(a.name, a.is_categorical) for a in columns] == [
@@ -559,6 +562,7 @@ def test_what_words_are_as_labels(tmp_path, labels, classes, note, reason):
         (["Na", "C", "C", "O"], ("C", "Na", "O"), []),
         (["-", "-", "-", "-"], ("-",), []),
         ([1, "-", "=", "-"], ("1", "-", "="), []),
+        (["None", None, "nan", math.nan], ("None", "nan"), [1, 3]),
     ],
 )
 def test_a_word_for_missing_is_a_category_beside_other_words(tmp_path, values, kind, bad):

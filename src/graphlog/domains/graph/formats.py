@@ -545,6 +545,8 @@ def _tu_columns(files: Mapping[str, _TextFile], kind: str) -> dict[str, Column]:
         for k, values in enumerate(zip(*rows, strict=True)):
             if stem == "attribute":
                 values = [as_float(v) if isinstance(v, int) else v for v in values]
+            else:  # 1.0 is the label 1
+                values = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
             columns[stem if len(rows[0]) == 1 else f"{stem}_{k}"] = column(values)
     return columns
 

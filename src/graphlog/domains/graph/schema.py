@@ -434,8 +434,11 @@ def _category_codes(values: Column, attribute: Attribute) -> tuple[np.ndarray, n
     if values.dtype != object:
         unique, inverse = np.unique(values, return_inverse=True)
     names = map(as_number, unique.tolist()) if are_numbers else unique.tolist()
-    codes = np.array([code_of.get(text_of(name), -1) for name in names], dtype=np.int64)
-    codes = codes[inverse.reshape(-1)]
+    # None and NaN are missing, also where a category has such a name
+    found = [
+        -1 if name is None or name != name else code_of.get(text_of(name), -1) for name in names
+    ]
+    codes = np.array(found, dtype=np.int64)[inverse.reshape(-1)]
     return np.maximum(codes, 0), codes < 0
 
 
