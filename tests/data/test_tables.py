@@ -110,6 +110,7 @@ ROWS = [
     (b'smiles\n""\nC\n', ["|None", "C|None"]),
     (b"id,smiles\n7,CCO\n", ["7|CCO|None"]),
     (b"CC |$R1;$| a name\nCCO other\n", ["CC |$R1;$||a name|None", "CCO|other|None"]),
+    (b"smiles name y\nC 2\nCC |$R1;$| b 3\n", [f"C|2||{SHORT}", "CC |$R1;$||b|3|None"]),
 ]
 
 

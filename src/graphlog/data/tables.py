@@ -648,10 +648,13 @@ def _read_list(
                 # the extension of CXSMILES (SMILES |...| name) is part of the SMILES
                 smiles, rest = line.split(None, 1)
                 end = rest.find("|", 1) + 1
-                cells = [f"{smiles} {rest[:end]}".strip(), rest[end:].strip()]
+                others = rest[end:].strip().split(None, len(columns) - 2)
+                cells = [f"{smiles} {rest[:end]}".strip(), *others]
             if cells:
                 cells[-1] = cells[-1].rstrip("\r\n")
-                yield (cells + [""] * len(columns))[: len(columns)]
+                if len(cells) < len(columns) == 2:
+                    cells.append("")  # the name; of more columns, any may be the missing one
+                yield cells
 
     return _table(where, columns, records(), k)
 
