@@ -155,8 +155,11 @@ def test_leaving_out_most_of_a_file_is_no_sign_of_a_wrong_column(tmp_path: Path)
     assert len(read_molecules(path, exclude=str(path), workers=1)) == 0
     assert "holds graphs, not molecules" in refusal(path, ConfigError, exclude="mutag")
     assert len(read_molecules(path, exclude=[path], workers=1, on_error="fail")) == 0
-    read_molecules(["C"], store_path=tmp_path / "store")
+    store = read_molecules(["C"], store_path=tmp_path / "store")
+    assert len(read_molecules(path, exclude=store.path, workers=1)) == 50
     assert "is a store already" in refusal(tmp_path / "store", ConfigError, exclude=[path])
+    names = write(tmp_path, "smiles\nethanol\nmethane\nC\n", "names.csv")
+    assert f"{names}: 2 of 3 rows cannot be read" in refusal(path, exclude=names)
 
 
 def test_a_store_is_opened_rather_than_read(tmp_path: Path):

@@ -14,8 +14,9 @@ from jaxtyping import Float, Float32, Int, Num, UInt64
 from scipy.sparse import csr_matrix
 
 from graphlog.data.graphs import FeatureSchema
+from graphlog.data.manifest import is_store
 from graphlog.data.split import Split
-from graphlog.data.store import GraphStore, StoreBuilder
+from graphlog.data.store import GraphStore, StoreBuilder, open_store
 from graphlog.data.tables import Table, listed_rows, open_table
 from graphlog.data.workers import spread_texts
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
@@ -55,8 +56,9 @@ class MoleculeReading(TableReading):
     """Options of reading molecules."""
 
     exclude: str | Path | Sequence[str | Path] = ()
-    """Files or names of data sets whose molecules are left out, also as other salts, charged forms,
-    stereoisomers and isotopes. Such rows are among the rejects, with kind ``EXCLUDED``."""
+    """Files, stores or names of data sets whose molecules are left out, also as other salts,
+    charged forms, stereoisomers and isotopes. Such rows are among the rejects, with kind
+    ``EXCLUDED``."""
     standardize: str | None = None
     """``parent`` reads the parent of each molecule (the largest organic fragment that is not a
     common counter-ion, neutral), ``parent-tautomer`` the canonical tautomer of the parent. None
@@ -112,9 +114,21 @@ class MoleculeDomain(RecordDomain):
                         f"{DOMAINS[DATASETS[name].domain].records}, not {self.records}.",
                         option="exclude",
                     )
-            with self.open(source, TableReading(data_dir=reading.data_dir)) as table:
-                texts = [row.record for row in table.rows]
-                keys += spread_texts(molecule.parse.constitution_keys, texts, reading.workers)
+            if is_store(source.path):
+                texts = open_store(source.path).texts()
+            else:
+                with self.open(source, TableReading(data_dir=reading.data_dir)) as table:
+                    texts = [row.record for row in table.rows]
+            found = spread_texts(molecule.parse.constitution_keys, texts, reading.workers)
+            keys.append(np.concatenate([np.empty(0, np.uint64), *found]))
+            unreadable = int(np.count_nonzero(keys[-1] == 0))
+            if 2 * unreadable > len(texts):
+                raise DataError(
+                    f"{name}: {unreadable:,} of {len(texts):,} rows cannot be read, so this is "
+                    f"probably the wrong column or file for {setting('exclude')}; write the "
+                    "molecules in a column named smiles.",
+                    option="exclude",
+                )
         unique = np.unique(np.concatenate(keys))
         return unique[unique > 0]
 
