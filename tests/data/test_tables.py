@@ -15,6 +15,7 @@ import numpy as np
 import openpyxl
 import pandas as pd
 import pytest
+from rdkit import Chem
 
 import graphlog
 from cli_support import at_most
@@ -395,6 +396,16 @@ def test_what_has_no_sheets_says_so(source: object, tmp_path: Path) -> None:
         source.write_text("smiles\nCC\n")
     with pytest.raises(ConfigError, match="is not an Excel file"):
         graphlog.read_molecules(source, sheet="data")
+
+
+@pytest.mark.parametrize("source", ["a.sdf", ["CC"], "nci5k"])
+def test_what_offers_no_choice_of_columns_says_so(source: Any, tmp_path: Path) -> None:
+    if source == "a.sdf":
+        source = write(tmp_path, source, Chem.MolToMolBlock(Chem.MolFromSmiles("CC")) + "$$$$\n")
+    with pytest.raises(ConfigError, match="cannot be chosen; drop `smiles_column`"):
+        graphlog.read_molecules(source, smiles_column="structure")
+    if source == "nci5k":
+        assert len(graphlog.read_molecules(source, smiles_column="smiles", limit=2)) == 2
 
 
 @pytest.mark.parametrize("mark", [";", ",", "\t", "|"])

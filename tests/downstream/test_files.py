@@ -28,6 +28,7 @@ from downstream_support import (
 )
 from graphlog.api import embed_file, read_molecules
 from graphlog.cli.command import open_streams
+from graphlog.domains.molecule.sdf import drawn_records
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import load
 from graphlog.downstream.writers import WRITERS, Results, choose_format
@@ -425,8 +426,12 @@ def test_predictions_and_embeddings_recall_the_column_of_fine_tuning(tmp_path: P
     expected = tuned(source, seeds=(0,), run_dir=run, **options).predict(smiles)
     again, encoder = Predictor.load(run), load(run)
     again.predict_file(source, out)
-    for found in (again.predict(source), np.load(out)[:, :1], again.predict(other)):
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+    sdf = tmp_path / "other.sdf"
+    sdf.write_text("".join(drawn_records((s, {}) for s in smiles)))
+    found = (again.predict(source), np.load(out)[:, :1], again.predict(other), again.predict(sdf))
+    for predicted in found:
+        np.testing.assert_allclose(predicted, expected, atol=1e-6)
+    assert again.predict("nci5k", limit=3).shape == (3, 1)
     assert np.ptp(again.predict(source, smiles_column="smiles")) == 0
     embed_file(encoder, source, out)
     for found in (encoder.embed(source), np.load(out)):

@@ -198,8 +198,8 @@ class RecordDomain(Domain):
         """Open an input that is not a store.
 
         Raises:
-            ConfigError: If ``reading`` names a sheet of a file that is not an Excel file, or
-                targets of a list.
+            ConfigError: If ``reading`` names a sheet of a file that is not an Excel file, targets
+                of a list, or a column of records where there is no choice.
         """
         wanted, targets, path = reading.smiles_column, reading.targets, source.path or Path()
         if reading.sheet is not None and ENDINGS.get(path.suffix.lower()) != "xlsx":
@@ -213,6 +213,8 @@ class RecordDomain(Domain):
                     "none.",
                     option="targets",
                 )
+            if wanted is not None:
+                raise self.no_choice(source.name)
             header = ("row", self.text_name)
             yield Table(source.name, header, 1, self._listed(source.records), is_list=True)
         elif source.columns is not None:
@@ -222,12 +224,22 @@ class RecordDomain(Domain):
             file, details = self.fetch(source.spec, reading.data_dir), details_of(source.spec)
             # found by usual names, since those of public files and of the mirror may differ
             with open_table(file, None, details.header, rule=self.column) as table:
+                if wanted not in (None, table.record_column):
+                    raise self.no_choice(source.name)
                 yield _with_labels_of_data_set(table, source.spec, targets)
         else:
             if path.is_dir():
                 read_contents(path)  # raises the error for a folder that is not a store
             with self.open_path(path, wanted, reading.sheet) as table:
                 yield _with_labels(table, targets)
+
+    def no_choice(self, where: str) -> ConfigError:
+        """Return the error for a named column of records in an input that offers no choice."""
+        return ConfigError(
+            f"{where}: the column of {self.records} cannot be chosen; drop "
+            f"{setting('smiles_column')}.",
+            option="smiles_column",
+        )
 
     def _listed(self, records: Sequence[Any]) -> Iterator[Row]:
         for number, record in enumerate(records):

@@ -147,6 +147,8 @@ class MoleculeDomain(RecordDomain):
     ) -> AbstractContextManager[Table]:
         """Open a table of SMILES, or an SDF file with its data fields as columns."""
         if self.recognizes(path):
+            if wanted is not None:
+                raise self.no_choice(str(path))
             return molecule.sdf.open_sdf(path)
         return super().open_path(path, wanted, sheet)
 
