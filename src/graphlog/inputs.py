@@ -489,10 +489,10 @@ def _torch_graphs(source: Any) -> Any:
 
 def _columns(source: Any) -> dict[str, Sequence[Any]] | None:
     """Return the columns of a data frame or dictionary; None for anything else."""
-    if isinstance(source, Mapping):
-        return {str(name): records_of(values) for name, values in source.items()}
     kind = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
     match kind:
+        case _ if isinstance(source, Mapping):
+            named = ((str(name), records_of(values)) for name, values in source.items())
         case "pandas.DataFrame":
             named = ((str(c), source.iloc[:, k].tolist()) for k, c in enumerate(source.columns))
         case "polars.DataFrame":
@@ -513,7 +513,7 @@ def records_of(source: Any) -> list[Any]:
     """Return a list, array or column (also of shape (n, 1)) as a list.
 
     Raises:
-        DataError: If it has more than one column, or is not a collection.
+        DataError: If it has more than one column, or is not a collection with an order.
 
     Example:
         >>> records_of(np.array([["CCO"], [None]], dtype=object))
@@ -521,6 +521,8 @@ def records_of(source: Any) -> list[Any]:
     """
     if hasattr(source, "to_pylist"):  # pyarrow
         return source.to_pylist()
+    if isinstance(source, set | frozenset):
+        raise DataError("cannot read a set, since it has no order; give a list.")
     if isinstance(source, str | bytes):
         raise DataError(f"cannot read one text as a column, {source[:40]!r}; give a list of texts.")
     if isinstance(source, np.ma.MaskedArray):

@@ -92,6 +92,8 @@ WRONG: list[tuple[type[Exception], str, Callable[[Any], object], object]] = [
     (ConfigError, "is neither a file nor a data set", MOLECULES, "C" * 300),
     (DataError, "no SMILES column", MOLECULES, pd.DataFrame({"a": ["CCO"], "b": [1]})),
     (DataError, "two columns are named 'smiles'", MOLECULES, TWICE),
+    (DataError, "two columns are named '1'", MOLECULES, {"smiles": ["C"], 1: [2], "1": [3]}),
+    (DataError, "read a set, since it has no order; give a list", MOLECULES, {"C", "CC"}),
     (DataError, "differ in length", MOLECULES, {"smiles": ["C", "CC"], "y": [1]}),
     (DataError, r"one text as a column, 'CCO'; give a list", MOLECULES, {"smiles": "CCO"}),
 ]
