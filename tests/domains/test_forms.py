@@ -108,8 +108,14 @@ def test_unusual_molecules_are_read(smiles: str) -> None:
 
 def test_an_inchi_is_read() -> None:
     inchi = "InChI=1S/C9H8O4/c1-6(10)13-8-5-3-2-4-7(8)9(11)12/h2-5H,1H3,(H,11,12)"
-    texts = ["CC(=O)Oc1ccccc1C(=O)O", inchi, "InChI=1S/C2H6O/c1-2-3/h3H,2H2,1H3/i1D3", "CCO"]
+    texts = [
+        "CC(=O)Oc1ccccc1C(=O)O",
+        f" {inchi}\n",
+        "InChI=1S/C2H6O/c1-2-3/h3H,2H2,1H3/i1D3",
+        "CCO",
+    ]
     store = graphlog.read_molecules(texts)
+    assert store.texts()[1] == inchi
     kinds = same_structure(store).tolist()
     assert kinds[0] == kinds[1]
     assert kinds[2] == kinds[3]

@@ -249,7 +249,7 @@ class RecordDomain(Domain):
                     f"row {number}: a {self.column.what} must be text, found {record!r} "
                     f"({type(record).__name__})."
                 )
-            yield Row(number, text, {"row": str(number), self.text_name: text})
+            yield Row(number, text.strip(), {"row": str(number), self.text_name: text})
 
     def open_path(
         self, path: Path, wanted: str | None, sheet: str | None = None
