@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from difflib import get_close_matches
 from operator import index
 from os import PathLike, fspath
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 _MOST_NAMES = 24
 """Largest number of known names in a message; of more, the most similar ones are listed."""
@@ -196,8 +196,12 @@ def check_seeds(option: str, seeds: Iterable[SupportsIndex], at_least: int = 1) 
     return numbers
 
 
-def check_seed(option: str, seed: object) -> int:
+def check_seed(option: str, seed: Any) -> int:
     """Return the seed as an integer; raise a ConfigError for None or a number out of range."""
-    if not isinstance(seed, SupportsIndex) or not 0 <= index(seed) < SEED_LIMIT:
+    try:
+        number = index(seed)
+    except TypeError:  # also for some types that have the method __index__, such as arrays
+        number = -1
+    if not 0 <= number < SEED_LIMIT:
         raise out_of_range(option, f"a whole number from 0 to {SEED_LIMIT - 1}", seed)
-    return index(seed)
+    return number

@@ -197,7 +197,9 @@ def test_an_untrained_encoder_by_names():
     named = graphlog.random_encoder(TINY, "molecule")
     plain = graphlog.random_encoder(EncoderConfig(dim=8, layers=1), MOLECULE)
     np.testing.assert_array_equal(named.embed(CHAINS), plain.embed(CHAINS))
-    with pytest.raises(ConfigError, match="`seed` must be a whole number"):
-        load("random", seed=-1)
+    wrong: list[Any] = [-1, np.array([1, 2])]
+    for seed in wrong:
+        with pytest.raises(ConfigError, match="`seed` must be a whole number"):
+            load("random", seed=seed)
     with pytest.raises(ConfigError, match="an encoder has no head"):
         graphlog.load_predictor(named)  # type: ignore[arg-type]
