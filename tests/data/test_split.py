@@ -157,6 +157,7 @@ def test_rows_and_masks_are_the_same_split():
         (([0.0], [1], [2]), ConfigError, r"5 rows; found float64 of shape \(1,\), int64"),
         (([True, False], [1], [2]), ConfigError, r"5 rows; found bool of shape \(2,\), int64"),
         (([0], [1]), ConfigError, "must be train, valid and test"),
+        (([[0], [1, 2]], [3], [4]), ConfigError, "5 rows; found no such lists"),
         (5, ConfigError, "must be train, valid and test"),
         ({"train": [0], "validation": [1]}, ConfigError, "must be train, valid and test"),
     ],

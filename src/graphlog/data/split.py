@@ -47,13 +47,16 @@ class Split(NamedTuple):
         """
         if isinstance(parts, Mapping) and {*parts} <= {*cls._fields}:
             parts = [parts.get(name, ()) for name in cls._fields]
-        arrays = [np.asarray(part) for part in (parts if isinstance(parts, Iterable) else [parts])]
+        try:
+            arrays = [*map(np.asarray, parts if isinstance(parts, Iterable) else [parts])]
+        except ValueError:  # a part of lists that differ in length
+            arrays = []
         rows = [
             np.flatnonzero(a) if a.dtype == bool and a.shape == (num_rows,) else a for a in arrays
         ]
         fits = [r.ndim == 1 and (r.dtype.kind in "iu" or not r.size) for r in rows]
         if len(rows) != len(cls._fields) or not all(fits):
-            found = ", ".join(f"{a.dtype} of shape {a.shape}" for a in arrays)
+            found = ", ".join(f"{a.dtype} of shape {a.shape}" for a in arrays) or "no such lists"
             raise ConfigError(
                 f"{setting('split')} must be train, valid and test, each as row numbers or a mask "
                 f"of all {num_rows} rows; found {found}."
@@ -246,6 +249,7 @@ def group_split(
         draw.shuffle(small)
         parts = _fill(big + small, sizes, (_rows(train, n), _rows(valid, n)))
     else:
+        assert kind == "random"
         order = np.random.RandomState(seed).permutation(len(sizes)).tolist()
         in_valid, in_test, in_train = _fill(order, sizes, (_rows(valid, n), _rows(test, n)))
         parts = in_train, in_valid, in_test
