@@ -158,7 +158,7 @@ def subtree_labels(batch: GraphBatch, schema: FeatureSchema, rounds: int) -> Int
 
     Only categorical attributes are used; nodes without any are labeled by their degrees.
     """
-    edges = build_adjacency(batch.edge_index, batch.num_nodes)
+    edges = batch.adjacency
     node, edge = (
         [k for k, column in enumerate(columns) if column.is_categorical]
         for columns in (schema.node, schema.edge)
