@@ -88,14 +88,17 @@ def _coarse(status: os.stat_result) -> os.stat_result:
     return os.stat_result((status.st_mode, 7, *status[2:6], 99, 5, 5, 5))
 
 
-def test_rows_calibrated_on_different_graphs_cannot_stand_in_one_table(
+def test_rows_of_other_scales_or_graphs_cannot_stand_in_one_table(
     folder: BenchmarkFolder, cells: list[Cell]
 ):
     folder.write(cells[0], ROWS, {})
     before = (folder.path / "molecules.csv.gz").read_bytes()
     other = [{**row, "calibrated_on": "9 graphs of b (2)"} for row in ROWS]
-    with pytest.raises(ConfigError, match=r"9 graphs of a \(1\) and on 9 graphs of b \(2\)"):
+    with pytest.raises(ConfigError, match=r"on 9 graphs of a \(1\) and .* 9 graphs of b \(2\)"):
         folder.write(cells[1], other, {})
+    smoke = plan_cells(Request("molecules", "smoke", methods=["graphlog"]))
+    with pytest.raises(ConfigError, match="of scale small and of scale smoke"):
+        folder.write(smoke[0], ROWS, {})
     assert (folder.path / "molecules.csv.gz").read_bytes() == before
     without = [{**row, "calibrated_on": ""} for row in ROWS]
     folder.write(cells[1], without, {})  # fingerprints have no batch norm

@@ -91,7 +91,7 @@ def test_a_cell_with_prototypes_fails_if_training_ends_before_they_are_fitted(
     assert not list(tmp_path.glob("*.csv.gz"))
 
 
-def test_nothing_is_done_twice_and_another_source_needs_another_folder(whole: Whole) -> None:
+def test_nothing_is_done_twice_and_other_graphs_need_another_folder(whole: Whole) -> None:
     request = Request("molecules", "smoke", methods=METHODS)
     plan = preview(request, whole.folder)
     assert (len(plan), all(done for _, done in plan)) == (6, True)
@@ -99,6 +99,8 @@ def test_nothing_is_done_twice_and_another_source_needs_another_folder(whole: Wh
     before = len(list((whole.folder / "models").iterdir()))
     with pytest.raises(ConfigError, match="cannot be in one table"):
         run_benchmark(replace(ONE, source="wehi10k"), whole.folder)
+    with pytest.raises(ConfigError, match="of scale paper and of scale smoke"):
+        run_benchmark(replace(ONE, scale="paper"), whole.folder)
     assert len(list((whole.folder / "models").iterdir())) == before  # before any work
 
 

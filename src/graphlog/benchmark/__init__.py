@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graphlog.benchmark.cells import Cell, Request, plan_cells
-from graphlog.benchmark.folder import BenchmarkFolder, check_calibration
+from graphlog.benchmark.folder import BenchmarkFolder, check_alike
 from graphlog.benchmark.speed import speed_cell
 from graphlog.benchmark.stages import (
     BusyError,
@@ -78,17 +78,19 @@ def run_benchmark(
 
     Raises:
         ConfigError: If a name is unknown (the nearest one is suggested), or if the folder has rows
-            of encoders that were calibrated on other graphs.
+            of another scale, or of encoders that were calibrated on other graphs.
         TrainingInterrupted: After Ctrl-C; finished cells and checkpoints are kept.
     """
     cells, folder = plan_cells(request), BenchmarkFolder(Path(output))
     work = Work(folder, progress or Progress())
     folder.make()
-    calibrated_on = folder.rows(cells[0].table)["calibrated_on"]
+    rows = folder.rows(cells[0].table)
     encoders = [cell for cell in cells if cell.pretraining]
-    if len(calibrated_on) and encoders:  # checked before any work
+    # checked before any work
+    check_alike("of scale", [*rows["scale"], request.scale], folder.path)
+    if len(rows) and encoders:
         name = store_name(encoders[0], work.unlabeled(encoders[0]))
-        check_calibration([*calibrated_on, name], folder.path)
+        check_alike("calibrated on", [*rows["calibrated_on"], name], folder.path)
     outcome = _run(cells, work)
     if folder.names():
         write_report(output)

@@ -118,7 +118,7 @@ class BenchmarkFolder:
         """Add the rows of a finished cell to its table; they replace rows with the same labels.
 
         Raises:
-            ConfigError: If the encoders of other rows were calibrated on other graphs.
+            ConfigError: If other rows have another scale, or encoders calibrated on other graphs.
         """
         frame = pd.DataFrame([{**dict.fromkeys(COLUMNS, ""), **row} for row in rows])
         text = json.dumps({**details, "settings": cell.settings}, sort_keys=True)
@@ -133,7 +133,8 @@ class BenchmarkFolder:
             others = table[~_with_labels(table, cell.labels)]
             table = pd.concat([others, rows.astype({"value": "float64"})])
             path = self.path / f"{cell.table}{_SUFFIX}"
-            check_calibration(table["calibrated_on"], path)
+            check_alike("of scale", table["scale"], path)
+            check_alike("calibrated on", table["calibrated_on"], path)
             table = table.sort_values(list(LABELS), kind="stable", ignore_index=True)
             with replacing(path) as unfinished:
                 unfinished.write_bytes(gzip.compress(table.to_csv(index=False).encode(), mtime=0))
@@ -161,16 +162,16 @@ class BenchmarkFolder:
                 release_lock(lock)
 
 
-def check_calibration(names: Iterable[str], where: Path) -> None:
-    """Check that the encoders of a table were calibrated on the same graphs, given their names.
+def check_alike(what: str, values: Iterable[str], where: Path) -> None:
+    """Check that all rows of a table agree in ``what``, or have no value.
 
     Raises:
-        ConfigError: If two names differ, since such encoders cannot be compared.
+        ConfigError: If two values differ, since such rows cannot be compared.
     """
-    stores = sorted(set(names) - {""})
-    if len(stores) > 1:
+    found = sorted(set(values) - {""})
+    if len(found) > 1:
         raise ConfigError(
-            f"{where}: rows calibrated on {stores[0]} and on {stores[1]} cannot be in one table;"
+            f"{where}: rows {what} {found[0]} and {what} {found[1]} cannot be in one table;"
             " name another folder with -o."
         )
 
