@@ -130,8 +130,9 @@ class BenchmarkFolder:
         with self.claimed(f"table-{cell.table}", wait=True):
             self._read.clear()  # an unchanged time does not prove that the file is unchanged
             table = self.rows(cell.table)
-            others = table[~_with_labels(table, cell.labels)]
-            table = pd.concat([others, rows.astype({"value": "float64"})])
+            # a cell of speed has rows of several methods; those of methods not timed now are kept
+            replaced = _with_labels(table, cell.labels) & table["method"].isin(rows["method"])
+            table = pd.concat([table[~replaced], rows.astype({"value": "float64"})])
             path = self.path / f"{cell.table}{_SUFFIX}"
             check_alike("of scale", table["scale"], path)
             check_alike("calibrated on", table["calibrated_on"], path)
