@@ -159,6 +159,7 @@ def test_other_tables_are_refused(folder: BenchmarkFolder):
     (folder.path / "mine.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n"))
     with pytest.raises(DataError, match="is not a table of this version"):
         folder.rows("mine")
+    assert not BenchmarkFolder.is_at(folder.path)
 
 
 def test_only_one_claims_a_name_at_a_time(folder: BenchmarkFolder):

@@ -56,7 +56,7 @@ class BenchmarkFolder:
     @staticmethod
     def is_at(path: Path) -> bool:
         """Return whether ``path`` is the folder of a benchmark with finished cells."""
-        return any(path.glob(f"*{_SUFFIX}"))
+        return path.is_dir() and bool(BenchmarkFolder(path).names())
 
     def make(self) -> None:
         """Create the folder and its subfolders."""
