@@ -241,6 +241,13 @@ def test_a_model_file_is_a_method_and_its_contents_decide(tmp_path: Path):
         plan_cells(Request("adme", "smoke", methods=[other]))
 
 
+def test_a_saved_model_is_the_same_work_whatever_the_seeds():
+    for seeds in ([0], [3, 0]):
+        request = Request("adme", methods=["graphlog-mol"], datasets=["hlm"], seeds=seeds)
+        cells = plan_cells(request)
+        assert [(c.split, c.config.seed) for c in cells] == [("given", 0), ("scaffold", 0)]
+
+
 def test_given_folds_are_those_of_the_column(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     rows = [f"{'C' * (k + 1)},{k},{'test' if k % 5 == 0 else 'train'}" for k in range(50)]
     path = tmp_path / "chem" / "adme" / "toy.csv"
