@@ -135,6 +135,8 @@ def test_a_method_whose_package_is_missing_is_left_out_unless_it_is_asked_for(
     assert len(outcome.computed) == 6
     asked = run_benchmark(replace(request, methods=["graphpartition"]), tmp_path)
     assert len(asked.failed) == 1
+    timed = run_benchmark(Request("speed", "smoke", methods=["graphpartition"]), tmp_path)
+    assert "pip install" in timed.failed["speed 1 methods gin seed 0"]
 
 
 def test_stages_apart_and_a_model_that_is_gone_is_trained_again(tmp_path: Path) -> None:

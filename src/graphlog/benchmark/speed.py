@@ -49,12 +49,15 @@ class TimedObjective:
 
 def speed_cell(cell: Cell, work: Work) -> Iterator[Row]:
     """Yield the graphs per second of each objective."""
-    store, timed = work.unlabeled(cell), dict[str, TimedObjective]()
+    store, timed, failure = work.unlabeled(cell), dict[str, TimedObjective](), None
     for name, config in cell.together.items():
         try:
             timed[name] = TimedObjective(store, config, work.progress)
         except GraphLoGError as e:
             work.progress.say(f"{name} is left out: {e}")
+            failure = e
+    if not timed and failure is not None:
+        raise failure
     config = next(iter(cell.together.values()))
     size = min(config.batch_size, len(store))
     batches = epoch_batches(len(store), size, config.seed)[: len(store) // size]
