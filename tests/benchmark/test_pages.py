@@ -207,11 +207,13 @@ def test_fingerprints_stand_beside_fine_tuned_models_under_the_like_rule():
     assert "fine-tuned, last epoch" in fixed.title
 
 
-def test_another_split_is_another_column():
-    table = only_table(
-        scores(["untrained"], ["bbbp"]) + scores(["untrained"], ["bbbp"], split="random")
-    )
-    assert len(table.columns) == 2
+def test_another_split_is_another_table():
+    rows = scores(["untrained"], FOUR) + scores(["untrained"], FOUR, split="random")
+    usual, other = score_tables("molecules", table_of(rows))
+    assert usual.columns == other.columns == list(FOUR)
+    assert usual.paper["untrained", "bbbp"] == (65.8, 4.5)
+    assert usual.name != other.name
+    assert other.title == f"{usual.title}, random split"
 
 
 def test_the_printed_average_stands_only_beside_the_eight_sets_it_is_of():

@@ -255,17 +255,19 @@ def summarize(values: "pd.Series[float]") -> dict[str, float]:
 
 
 def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
-    """Return the tables of a suite, one for each stage, selection rule and metric."""
+    """Return the tables of a suite, one for each split, stage, selection rule and metric."""
     suite, tables = suite_of(name), list[Table]()
     scores = rows[(rows["task"] == "") & (rows["dataset"] != "") & (rows["fold"] == "test")]
     scale = np.where(scores["metric"].isin(IN_PERCENT), 100.0, 1.0)
     scores = scores.assign(value=scores["value"] * scale, column=scores["dataset"])
     if suite.metrics:
         return _by_head(suite, name, scores)
-    is_features = scores["method"].isin(BASELINES)
-    for (stage, rule), words in _RULES.items():
-        encoders = scores[(scores["stage"] == stage) & (scores["rule"] == rule) & ~is_features]
-        features = scores[is_features & scores["rule"].isin([rule, ""])]
+    parts = product(scores.groupby("split"), _RULES.items())
+    for (split, of_split), ((stage, rule), words) in parts:
+        is_features = of_split["method"].isin(BASELINES)
+        is_measured = (of_split["stage"] == stage) & (of_split["rule"] == rule)
+        encoders = of_split[is_measured & ~is_features]
+        features = of_split[is_features & of_split["rule"].isin([rule, ""])]
         if len(encoders):
             features = features[features["dataset"].isin(encoders["dataset"])]
         elif stage == "finetune" or not is_features.all():
@@ -274,8 +276,9 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
             stem, title = f"{name}-{stage}-{rule}", f"{suite.title}: {words}"
             if metric != "roc_auc":
                 stem, title = f"{stem}-{metric}", f"{title}, {label(str(metric))}"
-            split = ", " + part["split"] if part["split"].nunique() > 1 else ""
-            part = part.assign(column=part["column"] + split, row=part["method"])
+            if split:
+                stem, title = f"{stem}-{split}", f"{title}, {split} split"
+            part = part.assign(row=part["method"])
             is_protein = name == "biology" or name.endswith("-protein")
             names = {m: (label(m, is_protein),) for m in in_order(part["method"])}
             table = Table(suite, stem, title, str(metric), part, names)
