@@ -338,14 +338,17 @@ def test_adme_has_a_table_a_split_and_metric_with_a_row_a_head():
 
 def write_maps(folder: Path) -> None:
     (folder / "maps").mkdir()
-    cells = [c for c in plan_cells(Request("embedding-map")) if c.stage == "map"]
+    plans = [plan_cells(Request("embedding-map", seeds=[seed])) for seed in (0, 1)]
+    maps = [[c for c in plan if c.stage == "map"] for plan in plans]
+    cells = [*maps[0][1:], *maps[1][1:]]  # the first configuration was not measured
+    usual = {"rule": "quality", "metric": "silhouette"}
     rows = [
-        {**cell.labels, "rule": "quality", "metric": "silhouette", "value": 0.7, "cell": cell.hash}
-        for cell in cells[1:]  # the first one was not measured
+        {**cell.labels, **usual, "value": 0.7 + 0.1 * (cell.seed or 0), "cell": cell.hash}
+        for cell in cells
     ]
     write_table(folder, "embedding-map", rows)
     leaves = np.repeat(np.arange(3), 2)
-    for cell in cells[1:]:
+    for cell in cells:
         np.savez(
             folder / "maps" / f"{cell.hash}.npz",
             coordinates=np.array([[made_up(i, k) for k in "xy"] for i in range(40)]),
@@ -384,6 +387,9 @@ def test_the_same_rows_give_the_same_bytes_and_figures_alone_those_of_the_report
     drawing = (tmp_path / "a" / "embedding-map.svg").read_text(encoding="utf-8")
     assert "not measured" in drawing
     assert "prototypes learned" in drawing
+    assert "silhouette 0.7<" in drawing  # of the first seed alone
+    page = (tmp_path / "a" / "embedding-map.md").read_text(encoding="utf-8")
+    assert (page.count(" 0.7 |"), page.count(" 0.8 |")) == (2, 2)
     curves = (tmp_path / "a" / "sensitivity-finetune-fixed.svg").read_text(encoding="utf-8")
     assert "higher from 3 on" in curves
     assert "higher from 256 on" in curves

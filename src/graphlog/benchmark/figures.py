@@ -169,6 +169,8 @@ def map_figure(
 ) -> Figure:
     """Draw Figure 4: maps side by side, with the largest clusters in color and the others gray.
 
+    Of several seeds, the first is drawn.
+
     Raises:
         DataError: If the arrays of a map are missing or damaged.
     """
@@ -184,7 +186,8 @@ def map_figure(
                 style: dict[str, Any] = {"ha": "center", "va": "center", "color": MUTED}
                 axis.text(0.5, 0.5, "not measured", transform=axis.transAxes, **style)
                 continue
-            arrays = _read_map(folder.maps / f"{part['cell'].iloc[0]}.npz")
+            cell = part["cell"].iloc[0]
+            arrays, part = _read_map(folder.maps / f"{cell}.npz"), part[part["cell"] == cell]
             _draw_map(axis, arrays)
             origin = "learned" if arrays["learned"] else "fitted afterwards"
             values = zip(part["metric"].str.replace("_", " "), part["value"], strict=True)

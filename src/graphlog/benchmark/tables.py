@@ -394,12 +394,13 @@ def speed_frame(rates: pd.DataFrame) -> pd.DataFrame:
 
 
 def map_frame(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the measures of the maps of Figure 4."""
+    """Return the measures of the maps of Figure 4, with a row for each seed."""
     part = rows[rows["rule"] == "quality"]
-    wide = part.pivot(index="variant", columns="metric", values="value")
-    sizes = part.groupby("variant")["prototypes"].first()
+    part = part.assign(losses=part["variant"].str.removeprefix("losses="))
+    index = ["losses", "seed"]
+    wide = part.pivot(index=index, columns="metric", values="value")
+    sizes = part.groupby(index)["prototypes"].first()
     wide.insert(0, "prototypes learned", sizes.replace("", "none"))
-    wide.index = pd.Index([str(v).removeprefix("losses=") for v in wide.index], name="losses")
     return wide.rename(columns=lambda name: name.replace("_", " ")).reset_index()
 
 
