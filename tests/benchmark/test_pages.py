@@ -183,6 +183,25 @@ def test_the_command_of_a_page_names_what_is_not_all_of_the_scale(suite: str, tm
         assert f"`graphlog benchmark {suite} -o DIR --scale smoke{options}`" in text
 
 
+@pytest.mark.usefixtures("no_matplotlib")
+def test_the_notes_name_default_settings_and_each_split(tmp_path: Path):
+    folder = BenchmarkFolder(tmp_path)
+    folder.make()
+    choices: dict[str, Any] = {"methods": ["graphcl"], "datasets": ["bbbp"], "seeds": [0]}
+    choices |= {"backbones": ["gat"], "stages": ["pretrain", "probe"], "source": "zinc250k"}
+    for split in (None, "random"):
+        for cell in plan_cells(Request("molecules", "paper", **choices, split=split)):
+            row = {"rule": "fixed", "fold": "test", "metric": "roc_auc", "value": 0.5}
+            about: dict[str, Any] = {"machine": {}, "versions": {}}
+            folder.write(cell, [row, {"metric": "seconds", "value": 1.0}], about)
+    write_pages(folder, tmp_path / "out")
+    text = (tmp_path / "out" / "molecules.md").read_text(encoding="utf-8")
+    assert "Pre-training: epochs 11, batch_size 512, learning_rate 0.001, precision auto, " in text
+    command = "graphlog benchmark molecules -o DIR --scale paper --methods graphcl --datasets bbbp"
+    command += " --seeds 0 --backbones gat --stages pretrain,probe --source SOURCE"
+    assert f"Command: `{command}`; `{command} --split random`." in text
+
+
 @pytest.mark.parametrize("case", PRINTED)
 def test_how_a_row_is_printed(case: str):
     rows, name, expected = PRINTED[case]

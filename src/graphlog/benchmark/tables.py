@@ -5,7 +5,7 @@ Tables of scores show the paper's scores next to the measured ones.
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -22,6 +22,7 @@ from graphlog.benchmark.cells import (
     PAPER,
     SUITES,
     UNTRAINED,
+    Cell,
     Request,
     Suite,
     plan_cells,
@@ -31,6 +32,7 @@ from graphlog.benchmark.stages import FIXED, VALIDATED
 from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER, paired_interval
 from graphlog.errors import MissingExtraError
 from graphlog.files import write_text
+from graphlog.training.settings import PretrainConfig
 
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 YARDSTICK = "attrmasking"
@@ -484,17 +486,20 @@ def _notes(name: str, rows: pd.DataFrame) -> list[str]:
     cells = [json.loads(text) for text in rows["details"].unique() if text]
     settings = [cell["settings"] for cell in cells]
     pretraining = [s["pretrain"] for s in settings if "pretrain" in s]
-    shown = ("epochs", "batch_size", "learning_rate", "precision")
+    default = PretrainConfig.parse({}).model_dump()  # settings lack what is as in the defaults
+    usual = {k: default[k] for k in ("epochs", "batch_size", "learning_rate", "precision")}
+    network = {k: default["encoder"][k] for k in ("layers", "dim")}
     details = {
         "Pre-training": [
-            {key: s[key] for key in shown if key in s} | s.get("encoder", {}) for s in pretraining
+            {k: s.get(k, usual[k]) for k in usual} | network | s.get("encoder", {})
+            for s in pretraining
         ],
         "Fine-tuning": [s["finetune"] for s in settings if "finetune" in s],
         "Machine": [cell["machine"] for cell in cells],
         "Versions": [cell["versions"] for cell in cells],
     }
     for head, values in details.items():
-        texts = {", ".join(f"{k} {v}" for k, v in value.items()) for value in values}
+        texts = {", ".join(f"{k} {v}" for k, v in value.items()) for value in values} - {""}
         notes += [f"{head}: {'; '.join(sorted(texts))}."] if texts else []
     if suite.paper and suite.paper != "table_1":
         notes.append(_OTHER_DATA)
@@ -503,26 +508,51 @@ def _notes(name: str, rows: pd.DataFrame) -> list[str]:
             f"Paper: {PAPER['source']}, Table 1, {PAPER['runs']} runs, fine-tuned; averages of "
             "other columns than its eight are derived."
         )
-    runs = (f"`{_command(name, str(scale), part)}`" for scale, part in rows.groupby("scale"))
-    return [*notes, f"Command: {'; '.join(runs)}."]
+    commands = (f"`{command}`" for command in _commands(name, rows))
+    return [*notes, f"Command: {'; '.join(commands)}."]
 
 
-def _command(name: str, scale: str, rows: pd.DataFrame) -> str:
-    """Return the command that computes the rows of a page."""
-    suite = name.removesuffix("-protein")
-    domain = None if suite == name else "protein"
+def _commands(name: str, rows: pd.DataFrame) -> list[str]:
+    """Return the commands that compute the rows of a page, one for each split asked for."""
+    suite, scale = name.removesuffix("-protein"), str(rows["scale"].iloc[0])
     command = f"graphlog benchmark {suite} -o DIR --scale {scale}"
+    domain = None if suite == name else "protein"
     command += f" --domain {domain}" if domain else ""
     cells = plan_cells(Request(suite, scale, domain=domain))
+    is_scored = rows["dataset"] != ""
+    splits = set(rows["split"][is_scored])
+    if splits in (set(), {cell.split for cell in cells if cell.dataset}):
+        return [command + _options(suite, cells, rows)]
+    return [
+        command
+        + _options(suite, cells, rows[~is_scored | (rows["split"] == split)])
+        + (f" --split {split}" if split else "")
+        for split in sorted(splits)
+    ]
+
+
+def _options(suite: str, cells: Sequence[Cell], rows: pd.DataFrame) -> str:
+    """Return the options that select the parts of a suite that rows are of, if not all ``cells``.
+
+    A source is not named, since only the name of the folder of a store is known.
+    """
     planned = {
         "method": {method for cell in cells for method in cell.together or [cell.method.name]},
         "dataset": {cell.dataset for cell in cells},
         "seed": {cell.labels["seed"] for cell in cells},
+        "backbone": {cell.backbone for cell in cells},
+        "stage": {cell.stage for cell in cells},
     }
-    if SUITES[suite].vary:  # the methods of such a suite cannot be chosen
-        del planned["method"]
+    if SUITES[suite].vary:  # the methods and backbones of such a suite cannot be chosen
+        del planned["method"], planned["backbone"]
+    options = ""
     for column, names in planned.items():
         computed = set(rows[column]) - {""}
-        if computed != names - {""}:
-            command += f" --{column}s {','.join(in_order(computed))}"
-    return command
+        # pre-training has no rows if no method needs it
+        if computed and computed - {"pretrain"} != names - {"", "pretrain"}:
+            options += f" --{column}s {','.join(in_order(computed))}"
+    settings = [json.loads(text)["settings"] for text in rows["details"].unique() if text]
+    usual = [cell.origin["source"] for cell in cells if cell.pretraining]
+    if any("source" in s and s["source"] not in usual for s in settings):
+        options += " --source SOURCE"
+    return options
