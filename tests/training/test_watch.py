@@ -49,6 +49,17 @@ def test_alignment_uniformity_and_mean_cosine_by_loops():
     assert mean_cosine(a) == pytest.approx(sum(cosines) / len(pairs), rel=1e-4)
 
 
+def test_embeddings_of_zeros_are_equal_and_have_no_direction():
+    assert uniformity(torch.zeros(5, 3)) == mean_cosine(torch.zeros(5, 3)) == 0
+    assert uniformity(torch.tensor([[0.0, 0.0], [2.0, 0.0]])) == pytest.approx(-2)
+
+
+def test_only_some_of_many_embeddings_are_paired(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("graphlog.training.watch.PAIRED_ROWS", 3)
+    embeddings = torch.cat([torch.ones(3, 4), torch.randn(4, 4)])
+    assert uniformity(embeddings) == pytest.approx(0, abs=1e-6)
+
+
 HEALTHY = {
     "loss_global": 2.0,
     "prototypes_total_2": 50.0,

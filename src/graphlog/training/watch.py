@@ -15,6 +15,8 @@ from graphlog.ops.collectives import Peers
 
 ROWS = 1024
 """Number of graph embeddings that the measures are computed from."""
+PAIRED_ROWS = 4096
+"""Largest number of graph embeddings that are compared in pairs, which takes memory and time."""
 REPEATS = 2
 """Consecutive measurements that must fail before an alarm; one batch is not enough."""
 RANK_FLOOR = 20 / 300
@@ -60,19 +62,28 @@ def alignment(first: Float[Tensor, "N D"], second: Float[Tensor, "N D"]) -> floa
 def uniformity(embeddings: Float[Tensor, "N D"]) -> float:
     r"""Return :math:`\log E \exp(-2 \|u - v\|^2)` over pairs on the unit sphere.
 
-    It is 0 if all embeddings are equal (Wang & Isola 2020).
+    It is 0 if all embeddings are equal (Wang & Isola 2020). Of many, the first
+    :data:`PAIRED_ROWS` are used.
     """
-    unit = F.normalize(embeddings, dim=1)
-    squared = (2 - 2 * unit @ unit.T).clamp_min(0)
+    unit = F.normalize(embeddings[:PAIRED_ROWS], dim=1)
+    own = _is_not_zero(unit)  # squared lengths
+    squared = (own[:, None] + own - 2 * unit @ unit.T).clamp_min(0)
     upper = torch.triu_indices(len(unit), len(unit), offset=1, device=unit.device)
     return float(squared[upper[0], upper[1]].mul(-2).exp().mean().log())
 
 
 def mean_cosine(embeddings: Float[Tensor, "N D"]) -> float:
-    """Return the mean cosine of pairs of graphs; near 1, all embeddings have one direction."""
+    """Return the mean cosine of pairs of graphs; near 1, all embeddings have one direction.
+
+    The cosine of an embedding of zeros with any other is 0.
+    """
     unit = F.normalize(embeddings, dim=1)
-    n = len(unit)
-    return float((unit.sum(dim=0).square().sum() - n) / (n * (n - 1)))
+    n, own = len(unit), _is_not_zero(unit).sum()
+    return float((unit.sum(dim=0).square().sum() - own) / (n * (n - 1)))
+
+
+def _is_not_zero(unit: Float[Tensor, "N D"]) -> Float[Tensor, "N"]:
+    return unit.any(dim=1).to(unit.dtype)
 
 
 class CollapseWatch:
