@@ -198,6 +198,12 @@ def test_any_number_of_graphs_is_laid_out(rows: int):
     assert np.array_equal(placed, project(embeddings))
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_equal_graphs_are_laid_out_at_one_place(value: float):
+    placed = project(np.full((10, 6), value, dtype=np.float32))
+    np.testing.assert_allclose(placed, np.zeros((10, 2)), atol=1e-6)
+
+
 def test_samples_are_in_order_and_repeatable():
     assert sample_rows(5, 10).tolist() == [0, 1, 2, 3, 4]
     chosen = sample_rows(1000, 10, seed=1)

@@ -253,9 +253,12 @@ def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
 
 
 def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.ndarray, "N 2"]:
-    """Return a t-SNE map under cosine distance; principal components for fewer than five rows."""
+    """Return a t-SNE map under cosine distance.
+
+    Fewer than five rows, or rows of only one direction, are placed by principal components.
+    """
     unit = unit_rows(torch.tensor(embeddings)).double().numpy()
-    if len(unit) < 5:
+    if len(unit) < 5 or not np.ptp(unit, axis=0).any():  # t-SNE would end the process
         left, scale, _ = np.linalg.svd(unit - unit.mean(axis=0), full_matrices=False)
         plane = (left * scale)[:, :2]
         return np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
