@@ -68,6 +68,18 @@ def test_vectors_belong_to_graphs_by_their_smiles(read: Callable[..., np.ndarray
     np.testing.assert_array_equal(kept, read(vectors=VECTORS))
 
 
+def test_vectors_of_molecules_before_standardization_belong_by_row(tmp_path: Path):
+    smiles = ["CCO", "CCN.Cl", "CCCC", "c1ccccc1", "CCOC", "CCN"]
+    store = graphlog.read_molecules(smiles, standardize="parent")
+    found = read_vectors(saved(tmp_path / "v.npz", v=VECTORS[:6], smiles=smiles), store)
+    np.testing.assert_array_equal(
+        found, read_vectors(saved(tmp_path / "w.npz", v=VECTORS[:6]), store)
+    )
+    other = saved(tmp_path / "v.npz", v=VECTORS[:6], smiles=["CO.Cl", *smiles[:0:-1]])
+    with pytest.raises(DataError, match=r"no vector for 'CCO' \(row 0\)"):
+        read_vectors(other, store)
+
+
 @pytest.mark.parametrize(
     "vectors",
     [

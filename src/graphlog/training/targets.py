@@ -66,8 +66,9 @@ def read_vectors(path: Path, store: GraphStore) -> Float16[np.ndarray, "M K"]:
 
     The file is written by :func:`graphlog.embed_file`, or is any ``.npz`` file with one array of
     two dimensions. If another array contains the texts of graphs (SMILES), vectors are assigned to
-    graphs by text, else by the row of the input. NaN is an unknown value. A column whose variation
-    is not larger than rounding errors becomes 0.
+    graphs by text, else by the row of the input; also by row if reading has standardized the graphs
+    and most known texts are in the rows of their graphs. NaN is an unknown value. A column whose
+    variation is not larger than rounding errors becomes 0.
 
     Raises:
         DataError: If the file cannot be read or has no such array, if values are infinite, too
@@ -114,15 +115,18 @@ def _rows_of(store: GraphStore, size: int, columns: Sequence[np.ndarray]) -> Int
     import pandas as pd
 
     rows = store.output_rows
-    texts = pd.Series(store.texts() if store.has_texts else [], dtype=object)
+    texts = pd.Series(store.texts() if store.has_texts else [None] * len(store), dtype=object)
     stripped = [pd.Series(np.char.strip(column), dtype=object) for column in columns]
     column = max(stripped, key=lambda c: texts.isin(c).sum(), default=pd.Series(dtype=object))
     known = texts.isin(column)
-    if not known.any():  # other texts, such as those before standardization
-        if size != store.num_output_rows:
+    in_same_row = (column.reindex(rows).to_numpy() == texts.to_numpy()) & known
+    has_all_rows = size == store.num_output_rows
+    # the file has texts before standardization, which changed only some of them
+    is_aligned = has_all_rows and 2 * in_same_row.sum() > known.sum()
+    if not known.any() or (store.source.standardize and is_aligned):
+        if not has_all_rows:
             raise DataError(f"{size:,} vectors for {store.num_output_rows:,} rows")
         return rows
-    in_same_row = (column.reindex(rows).to_numpy() == texts.to_numpy()) & known
     ambiguous = ~in_same_row & texts.isin(column[column.duplicated()])
     for wrong, problem in ((~known, "no vector"), (ambiguous, "several vectors")):
         if wrong.any():
