@@ -11,10 +11,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import graphlog
 from cli_support import Cli, left_in
 from graphlog.cli.command import printable
 from graphlog.cli.main import VERBS, whole_parser
 from graphlog.inputs import recall_input
+from graphlog.report.describe import describe
 
 DEEP = 100_000
 
@@ -152,6 +154,15 @@ def test_info_tells_what_a_shipped_model_is(cli: Cli):
     shipped = cli("info graphlog-mol").out
     for word in ("license", "CC BY-SA 3.0", "limits", "few metals", "trained on", "ChEMBL"):
         assert word in shipped
+
+
+def test_notes_beside_a_model_replace_only_what_they_name(tmp_path: Path):
+    encoder, path = graphlog.random_encoder(), tmp_path / "mine.safetensors"
+    encoder.info |= {"license": "MIT", "training_data": "my molecules"}
+    encoder.save(path)
+    path.with_suffix(".md").write_text("# Mine\n\n| license | BSD |\n")
+    found = describe(path)
+    assert (found["license"], found["trained on"]) == ("BSD", "my molecules")
 
 
 @pytest.mark.usefixtures("coarse")

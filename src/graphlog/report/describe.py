@@ -60,11 +60,12 @@ def describe_model(path: Path) -> dict[str, Any]:
     """
     contents = read_model(path)
     encoder, info = contents.encoder, contents.info
-    card: dict[str, str | None] = {}
+    card: dict[str, str] = {}
     if (about := path.with_suffix(".md")).is_file():
         text = about.read_text(encoding="utf-8", errors="replace")
         rows = dict(re.findall(r"^\| ([\w ]+) \| (.*) \|$", text, re.MULTILINE))
-        card = {name: rows.get(name) for name in ("trained on", "reads", "license", "limits")}
+        named = ("trained on", "reads", "license", "limits")
+        card = {name: rows[name] for name in named if name in rows}
         card["model card"] = str(about)
     layers = [f"prototypes.{level}" for level in range(len(contents.extra))]
     sizes = [str(len(contents.extra[name])) for name in layers if name in contents.extra]
