@@ -56,6 +56,7 @@ from graphlog.downstream.tasks import (
 from graphlog.encoders.encoder import with_settings
 from graphlog.encoders.modelfile import digest_of
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
+from graphlog.report.describe import describe
 from graphlog.training.log import Progress, read_metrics
 from graphlog.training.trainer import TrainingInterrupted
 
@@ -324,6 +325,7 @@ def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: 
     with pytest.raises(TrainingInterrupted, match=told):
         tuned(seeds=(0,), run_dir=tmp_path)
     assert (tmp_path / "checkpoint" / "seed-0" / "step-000000002.safetensors").is_file()
+    assert "seed-0/step-000000002.safetensors" in describe(tmp_path)["state"]
 
 
 def test_the_default_protocol_sees_all_layers_standardized_and_keeps_statistics():

@@ -131,8 +131,10 @@ def describe_run(folder: Path) -> dict[str, Any]:
     if model.is_file():
         described = describe_model(model)
     else:
-        steps = [p.name for p in (folder / "checkpoint").glob("step-*") if p.suffix != ".partial"]
-        last = max(steps, default="no checkpoint yet")
+        checkpoints = folder / "checkpoint"  # fine-tuning has a subfolder for each seed
+        steps = [p for p in checkpoints.rglob("step-*") if p.suffix != ".partial"]
+        names = [p.relative_to(checkpoints).as_posix() for p in steps]
+        last = max(names, default="no checkpoint yet")
         state = f"unfinished, {last}; it can be resumed"
     scores: dict[str, str] = {}
     file = folder / "scores.json"
