@@ -12,12 +12,14 @@ pytest.importorskip("matplotlib")
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 
+import graphlog
 from graphlog.errors import GraphLoGError
 from graphlog.inputs import remember_input, resolve
-from graphlog.report.drawings import embedding_map, tree_figure
+from graphlog.report.drawings import draw_map, embedding_map, tree_figure
 from graphlog.report.hierarchy import project, sample_rows
 from graphlog.report.run import finetuning_curves, pretraining_curves
 from graphlog.report.style import HUES, MARKERS, QUANTITIES, save_figure
+from graphs_support import ring_store
 
 IN_USE = {
     "prototypes_total_0": 4.0,
@@ -187,6 +189,27 @@ def test_a_map_of_values_or_of_nothing_is_drawn():
     lightest = max(_lab(to_hex(color), np.eye(3))[0] for color in QUANTITIES(np.arange(256)))
     assert lightest < 75  # seen on white
     embedding_map(points[:1], title="one")
+
+
+def test_a_map_names_classes_and_the_groups_of_the_domain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("graphlog.report.drawings.save_figure", lambda figure, _: [figure])
+    model = Mock(embed=lambda store: np.random.default_rng(0).normal(size=(len(store), 3)))
+
+    def said(store: graphlog.GraphStore, **options: bool) -> str:
+        return _texts(draw_map(model, store, tmp_path, **options)[0])
+
+    store = ring_store(tmp_path, count=20, classes=10)
+    by_label = said(store, by_label=True)
+    assert "20 graphs by y" in by_label
+    assert "class0 (2)" in by_label
+    plain = said(store)
+    assert "20 graphs" in plain
+    assert " by " not in plain
+    molecules = said(graphlog.read_molecules(["CCO", "c1ccccc1"]))
+    assert "by scaffold" in molecules
+    assert "no scaffold (1)" in molecules
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 40])

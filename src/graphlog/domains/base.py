@@ -238,6 +238,8 @@ class Domain(HasDataSets, ABC):
     """Column name for the texts of graphs, unless a store has its own."""
     node_name: str = "nodes"
     """Plural noun for the nodes of a graph, for messages."""
+    group_name: str = "group"
+    """Noun for a group of graphs (:meth:`groups`), for figures."""
     schemas: Mapping[str, FeatureSchema] = {}
     """Fixed schemas by name, the default first; empty if the input decides the schema."""
     targets: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.pretrained import Encoder
 from graphlog.report.hierarchy import (
+    Assignments,
     Hierarchy,
     Node,
     build_tree,
@@ -42,48 +43,58 @@ _MIN_BLOCK_WITH_TEXT = 0.018
 
 
 def draw_map(
-    model: Encoder, store: GraphStore, stem: Path, *, by_label: bool = False, seed: int = 0
+    model: Encoder,
+    store: GraphStore,
+    stem: Path,
+    *,
+    placed: tuple[Hierarchy, Assignments] | None = None,
+    by_label: bool = False,
+    seed: int = 0,
 ) -> list[Path]:
     """Draw a map of the embeddings of graphs and return the files written.
 
-    If the model has prototypes, the map shows the embedding that these were trained in (last layer,
-    after the projection head if there is one). The groups are those of the first layer of
-    prototypes in which every group has less than 90 % of the graphs (the roots if there is none).
-    Without prototypes, or with labels, the map shows the default embedding of the model.
+    With prototypes, the map shows the embedding that these were trained in (last layer, after the
+    projection head if there is one). The groups are those of the first layer of prototypes in which
+    every group has less than 90 % of the graphs (the roots if there is none). Otherwise the map
+    shows the default embedding of the model.
 
     Args:
         model: The encoder.
         store: The graphs; a map of more than a few thousand is hard to read.
         stem: Path of the figure without its ending.
-        by_label: Whether to color by the first label column, if the store has labels; else by
-            prototype, or by scaffold if the model has no prototypes.
+        placed: Prototypes of the model and the paths of the graphs, to color by.
+        by_label: Whether to color by the first label column, if the store has labels. Without
+            prototypes and labels, colors are the groups of the domain, such as scaffolds.
         seed: Random seed of the layout.
     """
     labels = store.labels if by_label else None
-    hierarchy = Hierarchy.of(model) if labels is None else None
-    embed, groups, values = model.embed, None, None
+    embed, legend, groups, values = model.embed, "", None, None
     if labels is not None:
         legend, column = store.tasks[0], labels[:, 0]
-        if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
+        classes = store.source.classes.get(legend)
+        if classes is None and len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
             values = column
         else:
-            # all digits, so that different numbers have different names
-            groups = [
-                "not measured" if np.isnan(v) else np.format_float_positional(v, trim="-")
-                for v in column
-            ]
-    elif hierarchy is not None:
-        legend, embed = "prototype", hierarchy.embed
-        paths = hierarchy.assign(store).paths
+            groups = ["not measured" if np.isnan(v) else _label(v, classes) for v in column]
+    elif placed is not None:
+        legend, embed = "prototype", placed[0].embed
+        paths = placed[1].paths
         shares = [np.bincount(layer).max() / len(paths) for layer in paths.T]
         level = next((k for k, share in enumerate(shares) if share < 0.9), 0)
         groups = [path_name(path) for path in paths[:, : level + 1].tolist()]
-    else:
-        legend, scaffolds = "scaffold", domain_of(store.schema).groups(store)
-        groups = [group or "no ring" for group in scaffolds or ()] or ["graphs"] * len(store)
-    title = f"{len(store):,} graph{'s'[: len(store) != 1]} by {legend}"
+    elif (found := domain_of(store.schema).groups(store)) is not None:
+        legend = domain_of(store.schema).group_name
+        groups = [group or f"no {legend}" for group in found]
+    title = f"{len(store):,} graph{'s'[: len(store) != 1]}{legend and f' by {legend}'}"
     points = project(embed(store), seed)
     return save_figure(embedding_map(points, groups, values, title=title, legend=legend), stem)
+
+
+def _label(value: float, classes: Sequence[str] | None) -> str:
+    if classes is not None:
+        return classes[int(value)]
+    # all digits, so that different numbers have different names
+    return np.format_float_positional(value, trim="-")
 
 
 def embedding_map(
@@ -129,13 +140,11 @@ def embedding_map(
     return figure
 
 
-def draw_tree(model: Encoder, store: GraphStore, stem: Path) -> list[Path]:
-    """Draw the tree of prototypes, if any, with the graphs of a store; return the files written."""
-    hierarchy = Hierarchy.of(model)
-    if hierarchy is None:
-        return []
-    assignments, features = hierarchy.assign(store), features_of(store)
-    roots = build_tree(hierarchy, assignments, store, features, np.arange(len(store)))
+def draw_tree(
+    hierarchy: Hierarchy, assignments: Assignments, store: GraphStore, stem: Path
+) -> list[Path]:
+    """Draw the tree of prototypes with the graphs of a store and return the files written."""
+    roots = build_tree(hierarchy, assignments, store, features_of(store), np.arange(len(store)))
     return save_figure(tree_figure(roots, len(store), hierarchy.forest.depth), stem)
 
 

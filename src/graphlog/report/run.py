@@ -16,7 +16,7 @@ from graphlog.downstream.pretrained import load
 from graphlog.errors import ConfigError, DataError, check_seed, setting
 from graphlog.inputs import recall_input
 from graphlog.report.drawings import draw_map, draw_tree
-from graphlog.report.hierarchy import layer_names
+from graphlog.report.hierarchy import Hierarchy, layer_names
 from graphlog.report.style import (
     ALARM,
     HUES,
@@ -98,10 +98,14 @@ def draw_run(
     else:
         sample = store.subset(sample_rows(len(store), graphs, seed))
         say(f"placing {len(sample):,} graphs on the map (t-SNE)")
-        paths += draw_map(model, sample, out / "embedding-map", by_label=has_labels, seed=seed)
-        if not has_labels:
+        by_label = has_labels and sample.labels is not None
+        hierarchy = None if by_label else Hierarchy.of(model)
+        placed = None if hierarchy is None else (hierarchy, hierarchy.assign(sample))
+        options: dict[str, Any] = {"placed": placed, "by_label": by_label, "seed": seed}
+        paths += draw_map(model, sample, out / "embedding-map", **options)
+        if placed is not None and not has_labels:
             say("drawing the tree of prototypes")
-            paths += draw_tree(model, sample, out / "prototype-tree")
+            paths += draw_tree(*placed, sample, out / "prototype-tree")
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
     return paths

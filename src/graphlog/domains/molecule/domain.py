@@ -76,6 +76,7 @@ class MoleculeDomain(RecordDomain):
     keeps_repeats_together = True
     text_name = "smiles"
     node_name = "heavy atoms"
+    group_name = "scaffold"
     schemas = {  # noqa: RUF012 - constant
         s.name: s for s in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP, MOLECULE_ISOTOPES)
     }

@@ -67,6 +67,7 @@ class ProteinDomain(Domain):
     records = "proteins"
     text_name = "protein"
     node_name = "proteins in the ego-network"
+    group_name = "species"
     schemas = {PROTEIN.name: PROTEIN}  # noqa: RUF012 - constant
     targets = STATISTICS
     feature_sets = {"statistics": STATISTICS}  # noqa: RUF012 - constant
