@@ -1,5 +1,6 @@
 """Figures: what is drawn, that colors stay apart for all eyes, and that files appear whole."""
 
+import json
 from itertools import combinations
 from pathlib import Path
 from unittest.mock import Mock
@@ -17,7 +18,7 @@ from graphlog.errors import GraphLoGError
 from graphlog.inputs import remember_input, resolve
 from graphlog.report.drawings import draw_map, embedding_map, tree_figure
 from graphlog.report.hierarchy import project, sample_rows
-from graphlog.report.run import finetuning_curves, pretraining_curves
+from graphlog.report.run import draw_log, finetuning_curves, pretraining_curves
 from graphlog.report.style import HUES, MARKERS, QUANTITIES, save_figure
 from graphs_support import ring_store
 
@@ -85,6 +86,15 @@ def test_curves_show_losses_watch_phases_and_alarms():
     )
     assert all(word in said for word in (*words, "local", "joint", "Red lines: alarms"))
     assert "Cosine" not in said
+
+
+def test_curves_of_concatenated_layers_have_the_rank_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("graphlog.report.run.save_figure", lambda figure, _: [figure])
+    (tmp_path / "config.toml").write_text('[encoder]\ndim = 8\nlayers = 2\njk = "concat"\n')
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    assert "RankMe, of 24" in _texts(draw_log(tmp_path, tmp_path)[0])
 
 
 def test_losses_of_different_size_share_a_logarithmic_axis():

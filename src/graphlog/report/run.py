@@ -119,7 +119,9 @@ def draw_log(run: Path, out: Path) -> list[Path]:
     settings = read_toml(run / "config.toml")
     if settings.get("kind") in LABELED_KINDS:
         return save_figure(finetuning_curves(rows), out / "curves")
-    dim = int(settings.get("encoder", {}).get("dim", 300))
+    encoder = settings.get("encoder", {})
+    dim = int(encoder.get("dim", 300))
+    dim *= encoder.get("layers", 5) + 1 if encoder.get("jk") == "concat" else 1
     batch_size = settings.get("training", {}).get("batch_size")
     return save_figure(pretraining_curves(rows, dim, batch_size), out / "curves")
 
