@@ -25,6 +25,7 @@ WEIGHTS = ["graph_weight", "subgraph_weight", "global_weight", "attribute_weight
         ("graphcl", {"first": ["shuffle"]}, "objective.first"),
         ("graphcl", {"second": []}, "objective.second"),
         ("graphlog", {"subgraph_positive": "masked"}, "subgraph_positive"),
+        ("graphlog", {"skip_symmetric": True, "local_form": "margin"}, "needs `local_form"),
         ("graphlog", dict.fromkeys(WEIGHTS, 0), "at least one"),
     ],
 )

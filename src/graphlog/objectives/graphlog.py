@@ -89,7 +89,8 @@ class GraphLoGConfig(FrozenConfig):
 
     local_form: LocalForm = "infonce"
     """``margin``: difference of the cosines of a positive and a drawn negative (Eqs. 6-7);
-    ``infonce``: cross-entropy of a softmax over all negatives (script)."""
+    ``expected-margin``: the same with the mean over all negatives; ``infonce``: cross-entropy of a
+    softmax over all negatives (script)."""
     temperature: Temperature = 0.1
     """Temperature that divides cosines in every softmax loss."""
     subgraph_anchors: Anchors = "all"
@@ -104,7 +105,7 @@ class GraphLoGConfig(FrozenConfig):
     are then in the projected space too."""
     skip_symmetric: bool = False
     """Whether nodes that the encoder cannot distinguish are not negatives of each other; as
-    negatives they would keep the subgraph loss above a positive bound."""
+    negatives they would keep the subgraph loss above a positive bound. Only for ``infonce``."""
 
     depth: int = Field(3, ge=1)
     """Number of layers of prototypes."""
@@ -154,6 +155,8 @@ class GraphLoGConfig(FrozenConfig):
                 "`subgraph_positive='masked'` needs `subgraph_anchors='masked'`"
                 " and `local_form='infonce'`"
             )
+        if self.skip_symmetric and self.local_form != "infonce":
+            raise ValueError("`skip_symmetric=True` needs `local_form='infonce'`")
         local = self.graph_weight + self.subgraph_weight + self.attribute_weight
         if local + self.global_weight + self.descriptor_weight == 0:
             raise ValueError("at least one of the loss weights must be above 0")
