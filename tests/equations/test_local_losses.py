@@ -108,6 +108,21 @@ def test_subgraph_loss_is_the_expectation_of_eq_7(anchors: str):
 
 
 @pytest.mark.parametrize("form", ["expected-margin", "infonce"])
+def test_the_reported_negatives_are_those_of_other_colors(form: str):
+    h, view = embeddings(sum(SIZES))
+    colors = torch.arange(sum(SIZES)) % 3 % 2
+    means: list[Tensor] = []
+    for group in groups(SIZES):
+        for v in group:
+            others = [cosine(h[w], view[v]) for w in group if colors[w] != colors[v]]
+            means += [torch.stack(others).mean()] if others else []
+    found = subgraph_loss(h, view, offsets(SIZES), NONE, form=form, colors=colors)
+    assert torch.allclose(found.negative, torch.stack(means).mean())
+    alike = subgraph_loss(h, view, offsets(SIZES), NONE, form=form, colors=0 * colors)
+    assert alike.negative == 0
+
+
+@pytest.mark.parametrize("form", ["expected-margin", "infonce"])
 @example(sizes=list(range(1, 13)), seed=0)  # more sizes than buckets
 @given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=9), seed=st.integers(0, 1000))
 def test_every_way_of_padding_gives_the_same_loss(form: str, sizes: list[int], seed: int):

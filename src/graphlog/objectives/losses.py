@@ -118,7 +118,7 @@ def subgraph_loss(
             anchors: any masked node of the graph, as in the authors' script, which does not prefer
             the node itself to another masked one.
         colors: Color of each node; nodes of equal colors are not negatives of each other
-            (``"infonce"`` only). None makes all other nodes of a graph negatives.
+            (not for ``"margin"``). None makes all other nodes of a graph negatives.
         generator: Random generator that draws the negatives of ``"margin"``.
         host_ptr: ``ptr`` on the CPU; None copies it.
     """
@@ -138,24 +138,29 @@ def subgraph_loss(
         padded = [s.gather(2, o[:, :, None]).squeeze(2) for s, o in with_other]
         drawn = unpad_values(padded, padding)[anchor_idx][has_negative]
         return _pair_loss(margin(own, drawn), own, drawn)
-    is_node = [f[:, None, :] for f in filled(padding)]
-    totals = [s.masked_fill(~f, 0.0).sum(dim=2) for s, f in zip(similarity, is_node, strict=True)]
-    total = unpad_values(totals, padding)[anchor_idx]
-    others = (total - own)[has_negative] / (size - 1)[has_negative]
+    candidates = [f[:, None, :] for f in filled(padding)]
+    if colors is not None:
+        for bucket, color in enumerate(pad_values(colors, padding)):
+            is_own = torch.eye(color.shape[1], dtype=torch.bool, device=color.device)
+            differs = color[:, :, None] != color[:, None, :]
+            candidates[bucket] = candidates[bucket] & (differs | is_own)
+    totals = [
+        s.masked_fill(~c, 0.0).sum(dim=2) for s, c in zip(similarity, candidates, strict=True)
+    ]
+    others = unpad_values(totals, padding)[anchor_idx] - own
+    if colors is None:
+        others = others[has_negative] / (size - 1)[has_negative]
+    else:  # a node without negatives adds 0, so that no mask is needed as an index
+        count = unpad_values([c.sum(dim=2) for c in candidates], padding)[anchor_idx] - 1
+        others = (others / count.clamp_min(1)).sum()[None] / (count > 0).sum().clamp_min(1)
     if form == "expected-margin":
         return _pair_loss(margin(own, others), own, others)
     is_masked = torch.zeros_like(graph, dtype=torch.bool).index_fill(0, masked_idx, True)
     masked = pad_values(is_masked, padding) if positive == "masked" else None
-    padded_colors = None if colors is None else pad_values(colors, padding)
     shares: list[Tensor] = []
-    for bucket, s in enumerate(similarity):
-        candidates = is_node[bucket].expand_as(s)
+    for bucket, (s, allowed) in enumerate(zip(similarity, candidates, strict=True)):
         positives = None if masked is None else masked[bucket][:, None, :].expand_as(s)
-        if padded_colors is not None:
-            color = padded_colors[bucket]
-            is_own = torch.eye(color.shape[1], dtype=torch.bool, device=color.device)
-            candidates = candidates & ((color[:, :, None] != color[:, None, :]) | is_own)
-        shares.append(log_softmax_share(s / temperature, candidates, positives, eps))
+        shares.append(log_softmax_share(s / temperature, allowed.expand_as(s), positives, eps))
     return _pair_loss(-mean_or_zero(unpad_values(shares, padding)[anchor_idx]), own, others)
 
 
