@@ -75,7 +75,7 @@ def test_number_of_negative_pairs(chem: dict[str, np.ndarray], molecules: GraphB
     pairs = edge_pairs(molecules)
     counts = torch.bincount(molecules.batch[pairs[0]], minlength=molecules.num_graphs)
     assert (2 * counts).tolist() == num_directed.tolist()
-    _, graph = non_edges(molecules, counts, seeded())
+    graph = molecules.batch[non_edges(molecules, counts, seeded())[0]]
     assert torch.bincount(graph, minlength=molecules.num_graphs).tolist() == num_negative.tolist()
 
 

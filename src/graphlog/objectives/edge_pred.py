@@ -32,7 +32,7 @@ class EdgePred(Objective[EdgePredViews]):
         """Return the edges and as many randomly drawn non-edges."""
         edges = edge_pairs(batch)
         counts = torch.bincount(batch.batch[edges[0]], minlength=batch.num_graphs)
-        return batch, edges, non_edges(batch, counts, generator)[0]
+        return batch, edges, non_edges(batch, counts, generator)
 
     def loss(self, views: EdgePredViews, encoder: GraphEncoder, generator: Generator) -> LossTerms:
         """Return the mean loss over edges plus the mean loss over non-edges."""

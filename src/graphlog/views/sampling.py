@@ -138,8 +138,8 @@ def first_of_each(numbers: Int[Tensor, "E"], count: int) -> Int[Tensor, "U"]:
 
 def non_edges(
     batch: GraphBatch, counts: Int[Tensor, "N"], generator: Generator
-) -> tuple[Int[Tensor, "2 M"], Int[Tensor, "M"]]:
-    """Return distinct ordered pairs of nodes without an edge between them, and their graphs.
+) -> Int[Tensor, "2 M"]:
+    """Return distinct ordered pairs of nodes without an edge between them.
 
     There are ``counts[n]`` pairs of each graph, or all if it has fewer. The two nodes differ, and
     neither direction is an edge. All choices are equally likely.
@@ -168,7 +168,7 @@ def non_edges(
     free_below = taken - torch.arange(taken.shape[0], device=taken.device)
     index = first[graph] - before[graph] + rank
     number = index + torch.searchsorted(free_below, index, right=True) - first[graph]
-    return torch.stack([number // sizes[graph], number % sizes[graph]]) + start[graph], graph
+    return torch.stack([number // sizes[graph], number % sizes[graph]]) + start[graph]
 
 
 def induced_part(
