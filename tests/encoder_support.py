@@ -100,7 +100,7 @@ def random_forest(
 def all_chains(forest: PrototypeForest) -> Tensor:
     chains = torch.arange(forest.sizes[-1])[:, None]
     for level in range(forest.depth - 1, 0, -1):
-        chains = torch.cat([forest.parent(level)[chains[:, :1]], chains], dim=1)
+        chains = torch.cat([forest.parents[level - 1][chains[:, :1]], chains], dim=1)
     return chains
 
 

@@ -101,10 +101,6 @@ class PrototypeForest:
         """Number of prototypes of each layer, roots first."""
         return tuple(layer.shape[0] for layer in self.layers)
 
-    def parent(self, level: int) -> Tensor:
-        """Return the parents of layer ``level`` (1 or more) as indices into layer ``level - 1``."""
-        return self.parents[level - 1]
-
 
 def negative_energy(
     graph_emb: Float[Tensor, "N D"], chains: Int[Tensor, "N Lp"], forest: PrototypeForest
@@ -195,7 +191,7 @@ def _walk(
     for level, centers in enumerate(forest.layers):
         similarity = cosine_similarity(graph_emb, centers, eps)
         if level > 0:
-            is_child = forest.parent(level) == chains[-1][:, None]
+            is_child = forest.parents[level - 1] == chains[-1][:, None]
             similarity = similarity.masked_fill(~is_child, -torch.inf)
         chains.append(choose(similarity))
     return torch.stack(chains, dim=1)

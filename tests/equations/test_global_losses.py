@@ -26,7 +26,7 @@ def slow_walk_probability(
 
 
 def children(forest: PrototypeForest, level: int, parent: int) -> list[int]:
-    return (forest.parent(level) == parent).nonzero()[:, 0].tolist()
+    return (forest.parents[level - 1] == parent).nonzero()[:, 0].tolist()
 
 
 def graphs(num: int, seed: int = 5) -> Tensor:
@@ -113,7 +113,7 @@ def test_prototype_cross_entropy(candidates: str):
             losses.append(loss(h[n], layer, among, chain[level]))
         wanted = wanted + torch.stack(losses).mean()
         if level > 0:
-            above, parents = FOREST.layers[level - 1], FOREST.parent(level).tolist()
+            above, parents = FOREST.layers[level - 1], FOREST.parents[level - 1].tolist()
             everyone = list(range(len(above)))
             links = [loss(c, above, everyone, parents[j]) for j, c in enumerate(layer)]
             wanted = wanted + torch.stack(links).mean()

@@ -70,7 +70,7 @@ def test_layers_shrink_by_half_or_more(space: str):
     assert middle <= bottom // 2
     assert top <= middle // 2
     for level in (1, 2):
-        assert torch.bincount(forest.parent(level)).min() >= 2
+        assert torch.bincount(forest.parents[level - 1]).min() >= 2
     if space == "unit":
         assert (forest.layers[2].norm(dim=1) <= 1 + 1e-6).all()
 

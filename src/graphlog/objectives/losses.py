@@ -213,7 +213,7 @@ def prototype_cross_entropy(
         # before `above`: the order of these lines decides the order in which gradients are added
         logits, allowed = cosine_similarity(graph_emb, layer, eps) / temperature, None
         if level > 0:
-            parent = forest.parent(level)
+            parent = forest.parents[level - 1]
             if candidates == "siblings":
                 allowed = parent == chains[:, level - 1, None]
             above = cosine_similarity(layer, forest.layers[level - 1], eps) / temperature
