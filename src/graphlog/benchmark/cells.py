@@ -422,9 +422,7 @@ def _rows(template: Cell, methods: Sequence[Method]) -> Iterator[Cell]:
             match method.kind:
                 case "features":  # of models of features, only forests are random
                     yield row if method.name == FOREST else replace(row, seed=None)
-                case (
-                    "saved"
-                ):  # nothing is random; it is calibrated with the same seed in any request
+                case "saved":  # nothing is random but the graphs of calibration
                     row = _with_encoder(replace(row, backbone=GIN, seed=0))
                     yield replace(row, backbone="", seed=None)
                 case _:
