@@ -14,6 +14,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cli_support import at_most, left_in, read_table
@@ -22,6 +23,7 @@ from downstream_support import (
     IS_ALCOHOL,
     classifier,
     labeled,
+    lengths,
     tiny_encoder,
     tuned,
     write_csv,
@@ -78,7 +80,7 @@ def number(cell: object) -> float:
     ("ending", "added"),
     [
         ("npz", None),
-        ("csv", ["graphlog_e0", *(f"e{k}" for k in range(1, 16))]),
+        ("csv", [f"graphlog_e{k}" for k in range(16)]),
         ("jsonl", ["embedding"]),
         ("parquet", ["embedding"]),
     ],
@@ -150,6 +152,33 @@ def test_columns_of_repeated_predictions_are_numbered(table: Path, predictor: Pr
         *("graphlog_predicted_b", "graphlog_novelty_2", "graphlog_status_2"),
         *("graphlog_predicted_b_2", "graphlog_novelty_3", "graphlog_status_3"),
     ]
+
+
+def test_a_prediction_and_its_interval_keep_matching_names(tmp_path: Path):
+    taken = {"predicted_y_low": ["x"] * 48, "graphlog_predicted_y": ["x"] * 48}
+    source = write_csv(tmp_path / "in.csv", CHAINS, **taken)
+    model = tuned(lengths(), epochs=1)
+    model.predict_file(source, tmp_path / "out.csv", interval=0.5)
+    assert list(read_table(tmp_path / "out.csv")[0]) == [
+        *("smiles", *taken),
+        *(f"graphlog_predicted_y{kind}_2" for kind in ("", "_std", "_low", "_high")),
+        *("graphlog_novelty", "graphlog_status"),
+    ]
+
+
+def test_predictions_read_the_column_that_training_found(tmp_path: Path):
+    """A column Structure is found by its name; later there is one called smiles beside it."""
+    y = np.arange(24) % 2
+    frame = pd.DataFrame({"Structure": CHAINS[:24], "y": y})
+    model = tuned(frame, seeds=(0,), targets=["y"], split="random")
+    model.save(tmp_path / "model.safetensors")
+    later = frame.assign(smiles="C")
+    expected = model.predict(CHAINS[:24])
+    assert np.ptp(expected) > 0
+    for predictor in (model, Predictor.load(tmp_path / "model.safetensors")):
+        np.testing.assert_allclose(predictor.predict(later), expected, atol=1e-6)
+        renamed = frame.rename(columns={"Structure": "smiles"})
+        np.testing.assert_allclose(predictor.predict(renamed), expected, atol=1e-6)
 
 
 def test_probabilities_near_1_still_differ(tmp_path: Path):

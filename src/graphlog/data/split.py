@@ -115,7 +115,8 @@ class Split(NamedTuple):
             )
             if strict:
                 raise DataError(
-                    f"{belongs}; make a split with `graphlog data split`.",
+                    f"{belongs}; make a split with `graphlog data split`, or a file with nothing "
+                    "but lists of rows: train, valid and test.",
                     option="split",
                     file=path,
                 )

@@ -172,9 +172,10 @@ class RecordDomain(Domain):
                             f", so this is probably the wrong column or file for {self.records}; "
                             f"choose one with {setting('smiles_column')}, or take the bad rows out"
                         )
+                    has_choice = not table.is_list and source.spec is None
                     builder.source = Source(
                         name=Path(table.where).name,
-                        smiles_column=reading.smiles_column,
+                        smiles_column=table.record_column if has_choice else reading.smiles_column,
                         standardize=getattr(reading, "standardize", None),
                         classes=labels.classes,
                         notes=tuple(labels.notes()),

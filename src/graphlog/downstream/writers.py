@@ -7,7 +7,7 @@ import shutil
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -82,7 +82,7 @@ class Results:
     def added(self) -> list[str]:
         """Names of the added columns in formats with lists; the status is the last."""
         names = self.names if self.vector is None else [self.vector]
-        return free_names([*names, STATUS], self.input_columns)
+        return result_names([*names, STATUS], self.input_columns)
 
     def rows(self) -> Iterator[tuple[str, Fields, list[str], str]]:
         """Yield text, columns, numbers as text (empty if missing) and status of each row."""
@@ -92,6 +92,24 @@ class Results:
             for text, fields, row, status in rows:
                 cells = [f"{v:.{self.digits}g}" if math.isfinite(v) else "" for v in row.tolist()]
                 yield text, fields, cells, status
+
+
+def result_names(names: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Return the names of added columns, which differ from those that are already ``taken``.
+
+    Names without the prefix of results change together, so that a prediction and its interval keep
+    matching names.
+
+    Example:
+        >>> result_names(["predicted_y", "predicted_y_low", "graphlog_status"], ["predicted_y"])
+        ['graphlog_predicted_y', 'graphlog_predicted_y_low', 'graphlog_status']
+    """
+    plain = [name for name in names if not name.startswith(RESULT_PREFIX)]
+    ends = chain([""], (f"_{number}" for number in count(2)))
+    changes = chain([("", "")], ((RESULT_PREFIX, end) for end in ends))
+    start, end = next((s, e) for s, e in changes if not {*taken} & {f"{s}{n}{e}" for n in plain})
+    changed = {name: f"{start}{name}{end}" for name in plain}
+    return free_names([changed.get(name, name) for name in names], taken)
 
 
 def free_names(
@@ -118,7 +136,7 @@ def _csv(results: Results, folder: Path) -> Path:
     path = folder / "out.csv"
     with open_csv(path) as table:
         columns = results.input_columns
-        table.writerow([*columns, *free_names([*results.names, STATUS], columns)])
+        table.writerow([*columns, *result_names([*results.names, STATUS], columns)])
         for _, fields, numbers, status in results.rows():
             table.writerow([*fields.values(), *numbers, status])
     return path

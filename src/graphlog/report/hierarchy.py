@@ -239,7 +239,9 @@ def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
     if hierarchy is None:
         objective = model.info.get("objective")
         why = "was not pre-trained" if objective is None else f"was pre-trained with '{objective}'"
-        if objective == "graphlog":
+        if "pretrained" in model.info:
+            why = "is a predictor, which keeps none"
+        elif objective == "graphlog":
             why = (
                 "was stopped before its prototypes were fitted, had too few epochs, or has none "
                 "by its recipe"
