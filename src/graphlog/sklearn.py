@@ -412,7 +412,9 @@ def _cells(values: Any, name: str) -> Array:
 
     cells = np.asarray(values)
     if cells.dtype.kind == "U" and isinstance(values, list | tuple):
-        cells = np.asarray(values, dtype=object)  # NaN would become the text "nan"
+        objects = np.asarray(values, dtype=object)
+        if not all(isinstance(value, str) for value in objects.flat):
+            cells = objects  # NaN would be the text "nan"
     if cells.dtype.kind in "mM":
         raise DataError(
             f"`{name}` holds dates or times ({cells.dtype}), which are no numbers; give numbers, "

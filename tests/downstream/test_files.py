@@ -172,6 +172,7 @@ def test_predictions_read_the_column_that_training_found(tmp_path: Path):
     frame = pd.DataFrame({"Structure": CHAINS[:24], "y": y})
     model = tuned(frame, seeds=(0,), targets=["y"], split="random")
     model.save(tmp_path / "model.safetensors")
+    assert model.info["smiles_column"] == "Structure"
     later = frame.assign(smiles="C")
     expected = model.predict(CHAINS[:24])
     assert np.ptp(expected) > 0

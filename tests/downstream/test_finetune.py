@@ -524,7 +524,7 @@ def test_seeds_with_their_own_validation_sets_are_like_runs_with_given_ones(
         np.testing.assert_allclose(found.calibration.errors[:, 0], errors, rtol=1e-4, atol=1e-5)
     sizes = {"train": len(whole.split.train), "valid": len(graphs), "test": len(data.split.test)}
     assert found.report.sizes == sizes | {"rejected": 0}
-    assert any(f"the {len(graphs)} molecules of these sets" in n for n in found.report.notes)
+    assert any(f"their {len(graphs)} molecules are scored" in n for n in found.report.notes)
 
 
 def test_a_run_whose_seeds_draw_validation_sets_can_be_resumed_with_more_seeds(tmp_path: Path):

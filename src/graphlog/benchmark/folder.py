@@ -132,6 +132,8 @@ class BenchmarkFolder:
             table = self.rows(cell.table)
             # a cell of speed has rows of several methods; those of methods not timed now are kept
             replaced = _with_labels(table, cell.labels) & table["method"].isin(rows["method"])
+            # a row without a method describes the machine of the rows of its cell
+            replaced &= (table["method"] != "") | ~table["cell"].isin(table["cell"][~replaced])
             table = pd.concat([table[~replaced], rows.astype({"value": "float64"})])
             path = self.path / f"{cell.table}{_SUFFIX}"
             check_alike("of scale", table["scale"], path)

@@ -174,8 +174,8 @@ class Finetune(o.Labeling, o.Reading, o.Computing, Command):
     with_features: o.WithFeatures = None
     resample_validation: bool | None = o.option(
         None,
-        "Each seed draws its own validation set, a tenth of training and validation set; together "
-        "the models then learn from both.",
+        "Each seed draws its own validation set, a tenth of training and validation set; the "
+        "kernel model learns from both.",
         None,
         "--resample-validation",
     )

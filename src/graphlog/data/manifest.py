@@ -66,7 +66,7 @@ class Source(FrozenConfig):
     name: Annotated[str, BeforeValidator(_storable)] = ""
     """Name of the input."""
     smiles_column: Annotated[str | None, BeforeValidator(_storable)] = None
-    """Column of the records, if the user named it."""
+    """Column of the records, if the user named it or it has another name than usual."""
     text_name: str = ""
     """Column name for the texts of the graphs; empty if it is that of the domain."""
     standardize: str | None = None

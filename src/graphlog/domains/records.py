@@ -172,10 +172,14 @@ class RecordDomain(Domain):
                             f", so this is probably the wrong column or file for {self.records}; "
                             f"choose one with {setting('smiles_column')}, or take the bad rows out"
                         )
-                    has_choice = not table.is_list and source.spec is None
+                    column = reading.smiles_column
+                    if not table.is_list and source.spec is None:
+                        # the usual name, which SDF files have too, is found without being recorded
+                        is_usual = table.record_column == self.text_name
+                        column = column or (None if is_usual else table.record_column)
                     builder.source = Source(
                         name=Path(table.where).name,
-                        smiles_column=table.record_column if has_choice else reading.smiles_column,
+                        smiles_column=column,
                         standardize=getattr(reading, "standardize", None),
                         classes=labels.classes,
                         notes=tuple(labels.notes()),

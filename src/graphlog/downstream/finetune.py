@@ -260,8 +260,7 @@ class Start:
     data: LabeledGraphs
     config: FinetuneConfig
     embeddings: Float[np.ndarray, "M W"] | None
-    """Embeddings of all graphs if the encoder is frozen, of the training set if the head
-    standardizes its input, else None."""
+    """Embeddings of all graphs if the encoder is frozen or the head standardizes its input."""
     digest: str
     """Hash of everything that affects the weights, except the seed."""
 
@@ -444,10 +443,8 @@ class SeedJob(Job):
         train, embeddings = data.split.train, self.start.embeddings
         weights = None if data.weights is None else data.weights[train]
         head.fit_targets(data.labels[train], weights)
-        if config.freeze and embeddings is not None:
-            head.fit_inputs(embeddings[train], weights=weights)
-        elif embeddings is not None:  # those of the training set
-            head.fit_inputs(embeddings, _MIN_STD_SHARE, weights)
+        if embeddings is not None:
+            head.fit_inputs(embeddings[train], None if config.freeze else _MIN_STD_SHARE, weights)
         return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
 
     def _predict(self, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
@@ -579,14 +576,11 @@ def finetune(
             stack.enter_context(closing(folder))
             with writing(folder.path):
                 folder.checkpoints.mkdir(exist_ok=True)
-        if config.resample_validation:
-            starts = {s: common_start(encoder, data, config, own[s]) for s in seeds}
-        else:
-            starts = dict.fromkeys(seeds, common_start(encoder, data, config))
+        start = common_start(encoder, data, config)
         if folder is not None:
             settings = config.written() | {"seeds": list(seeds)}
             tables = run_tables("finetune", data, encoder, settings)
-            _check_same(folder, starts[seeds[0]].digest, tables)
+            _check_same(folder, start, tables)
             describe_run(folder, data, tables)
         fitted = None
         if config.kernel:  # before the networks, because it may fail and they take longer
@@ -596,13 +590,13 @@ def finetune(
             readout = encoder.with_readout(config.readout)
             fitted = kernel_predictor(readout, fit_to, config.with_features, resampled)
         with closing(Callbacks(callbacks, folder and folder.path)) as followers:
-            jobs = _train(starts, bar, folder, followers)
+            jobs = _train(start, own, bar, folder, followers)
         untrained: list[SeedJob] = []
         is_untrained = encoder.info.get("name") == RANDOM  # then the baseline would be the same
         for seed in seeds if "random" in baselines and not is_untrained else ():
             network = untrained_like(encoder, own[seed].train_graphs, seed)
-            start = common_start(network, data, config.updated(FROM_SCRATCH), own[seed])
-            untrained += _train({seed: start}, bar, folder, label="untrained-")
+            start = common_start(network, data, config.updated(FROM_SCRATCH))
+            untrained += _train(start, {seed: own[seed]}, bar, folder, label="untrained-")
         predictor = _predictor(encoder, data, config, jobs, untrained, baselines, fitted)
         if folder is not None:
             keep_run(folder, predictor, data, source, labeling, resume_advice())
@@ -679,25 +673,29 @@ def data_of_seeds(
 
 
 def _train(
-    starts: Mapping[int, Start],
+    start: Start,
+    own: Mapping[int, LabeledGraphs],
     bar: Progress,
     folder: RunFolder | None,
     callbacks: Callbacks | None = None,
     label: str = "",
 ) -> list[SeedJob]:
-    """Train a copy of the encoder with each seed; runs with a ``label`` (baselines) have no log."""
-    sizes = {seed: len(start.data.split.train) for seed, start in starts.items()}
+    """Train a copy of the encoder with each seed; runs with a ``label`` (baselines) have no log.
+
+    ``own`` is the data of each seed.
+    """
+    config = start.config
+    sizes = {seed: len(data.split.train) for seed, data in own.items()}
     jobs: list[SeedJob] = []
     log = None if folder is None or label else MetricsFile(folder.metrics, -1)
     with (
         closing(log) if log is not None else nullcontext(),
-        bar.shown(sum(starts[seed].config.epochs * size for seed, size in sizes.items())),
+        bar.shown(config.epochs * sum(sizes.values())),
         stop_on_signal() as stop,
     ):
-        for seed, start in starts.items():
-            config, size = start.config, sizes[seed]
+        for seed, size in sizes.items():
             bar.stage(f"{label}seed {seed}")
-            job = SeedJob(start, seed, bar)
+            job = SeedJob(replace(start, data=own[seed]), seed, bar)
             trainer = Trainer(
                 job,
                 checkpoints=folder and folder.checkpoints / f"{label}seed-{seed}",
@@ -758,8 +756,8 @@ def _predictor(
             "; fingerprint rows use the sets of the first seed" if fingerprint_rows else ""
         )
         notes.append(
-            f"each seed drew its own validation set from the training set; the {len(valid):,} "
-            f"{records} of these sets are scored by models that were not trained on them"
+            "each seed drew its own validation set from the training set, which contains them; "
+            f"their {len(valid):,} {records} are scored by models that were not trained on them"
             f"{fingerprints}"
         )
     notes += [] if len(jobs) > 1 else ["one seed: the standard deviation over seeds is unknown"]
@@ -797,11 +795,11 @@ def _predictor(
     return Predictor(models, data.targets, report, info, calibration, novelty, partner=partner)
 
 
-def _check_same(folder: RunFolder, digest: str, tables: Mapping[str, Any]) -> None:
+def _check_same(folder: RunFolder, start: Start, tables: Mapping[str, Any]) -> None:
     """Refuse to continue a run of other settings, model or data; the error names a difference."""
     for seed_folder in sorted(folder.checkpoints.glob("seed-*")):
         checkpoint = load_checkpoint(seed_folder, lambda _: None)
-        if checkpoint is not None and checkpoint.fields.get("digest") != digest:
+        if checkpoint is not None and checkpoint.fields.get("digest") != start.digest:
             before = read_toml(folder.config) if folder.config.is_file() else tables
             change = first_difference(before, tables, _MAY_DIFFER)
             change = change or "other graphs, labels, split or weights of the model"
@@ -819,6 +817,8 @@ def _kernel_note(
 
     ``mean`` are the predictions to compare with.
     """
+    if not len(data.split.valid):
+        return []
     without_test = replace(data, split=data.split._replace(test=data.split.test[:0]))
     try:
         _, by_kernel, _ = kernel_predictor(encoder.with_readout(config.readout), without_test)
@@ -888,18 +888,15 @@ def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) ->
     return digest_of(tensors | encoder.network.state_dict(), about)
 
 
-def common_start(
-    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, own: LabeledGraphs | None = None
-) -> Start:
-    """Return the common start of all seeds of a run, or that of a seed with data of its ``own``."""
+def common_start(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> Start:
+    """Return the common start of all seeds of a run."""
     encoder = encoder.with_readout(config.readout)
     network = with_settings(encoder.network, dropout=0.0)
     encoder = Encoder(network, encoder.layer, encoder.info).to(choose_device(config.device))
     embeddings = None
     if config.freeze or config.standardize_embedding:
-        graphs = data.store if config.freeze else data.store.subset((own or data).split.train)
         # if the encoder is not frozen, these only standardize the head's input
         precision = config.precision if config.freeze else "fp32"
-        embeddings = encoder.embed_store(graphs, config.layer_of(encoder), precision=precision)
+        embeddings = encoder.embed_store(data.store, config.layer_of(encoder), precision=precision)
     digest = run_digest(encoder, data, config)
-    return Start(encoder, own or data, config, embeddings, digest)
+    return Start(encoder, data, config, embeddings, digest)

@@ -579,7 +579,8 @@ def _with_validation_set(
                 break
     else:  # fewer than ten graphs
         used, parts = "random", random_split(len(train), (0.5, 0.5, 0.0), seed)
-    rest = np.setdiff1d(np.arange(len(train)), parts.valid)  # shares are rounded down
+    lost = np.setdiff1d(np.arange(len(train)), np.concatenate([parts.train, parts.valid]))
+    rest = np.concatenate([parts.train, lost])  # shares are rounded down
     held_out = f"{len(parts.valid):,} graphs, {used}"
     return Split(sets.train[rest], sets.train[parts.valid], sets.test), held_out
 

@@ -84,8 +84,8 @@ class GraphLoGConfig(FrozenConfig):
     mask_rate: float = Field(0.3, ge=0, lt=1)
     """Share of the nodes (or edges) of a graph whose attributes are masked."""
     masked_columns: MaskedColumns = "all"
-    """Columns that get their mask code. With ``first`` (script), the others get 0 (an unspecified
-    chirality)."""
+    """Columns that get their mask code. With ``first`` (script), later categorical columns get 0
+    (an unspecified chirality)."""
 
     local_form: LocalForm = "infonce"
     """``margin``: difference of the cosines of a positive and a drawn negative (Eqs. 6-7);
@@ -156,7 +156,10 @@ class GraphLoGConfig(FrozenConfig):
                 " and `local_form='infonce'`"
             )
         if self.skip_symmetric and self.local_form != "infonce":
-            raise ValueError("`skip_symmetric=True` needs `local_form='infonce'`")
+            raise ValueError(
+                "`skip_symmetric=True`, which the recipe 'graphlog' sets, needs "
+                "`local_form='infonce'`; set it to false"
+            )
         local = self.graph_weight + self.subgraph_weight + self.attribute_weight
         if local + self.global_weight + self.descriptor_weight == 0:
             raise ValueError("at least one of the loss weights must be above 0")

@@ -83,6 +83,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         **{name: info.get(name) for name in ("objective", "recipe", "seed", "epochs", "graphs")},
         "data_digest": info.get("data_digest"),
         "standardize": info.get("standardize") or "no",
+        "smiles_column": info.get("smiles_column"),
         **({"cutting": info["cutting"]} if "cutting" in info else {}),
         "trained on": info.get("training_data"),
         "license": info.get("license"),
@@ -133,8 +134,10 @@ def describe_run(folder: Path) -> dict[str, Any]:
     else:
         checkpoints = folder / "checkpoint"  # fine-tuning has a subfolder for each seed
         steps = [p for p in checkpoints.rglob("step-*") if p.suffix != ".partial"]
-        names = [p.relative_to(checkpoints).as_posix() for p in steps]
-        last = max(names, default="no checkpoint yet")
+        last = "no checkpoint yet"
+        if steps:
+            newest = max(steps, key=lambda p: p.stat().st_mtime)
+            last = newest.relative_to(checkpoints).as_posix()
         state = f"unfinished, {last}; it can be resumed"
     scores: dict[str, str] = {}
     file = folder / "scores.json"
