@@ -32,7 +32,7 @@ from graphlog.domains.molecule.parse import (
 )
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP
 from graphlog.domains.repeats import repeat_kinds, same_structure
-from graphlog.downstream.label_checks import unusual_labels
+from graphlog.downstream.label_checks import repeats_between, unusual_labels
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
 from graphlog.sklearn import GraphEmbedder
@@ -164,6 +164,17 @@ def test_what_is_repeated_between_folds_is_said():
         "3 of 4 molecules of the validation set repeat one of the training set: intervals and "
         "choices made on it are too optimistic"
     )
+
+
+def test_repeats_of_several_splits_are_counted_once():
+    """Each graph that repeats one of an earlier set in any split counts, whatever their order."""
+    kinds, test = np.array([0, 0, 1, 2, 1]), np.array([4])
+    splits = [
+        Split(np.array(a), np.array(b), test) for a, b in (([0, 2], [1, 3]), ([1, 3], [0, 2]))
+    ]
+    expected = {("valid", "train"): (2, 4), ("test", "train"): (1, 1), ("test", "valid"): (1, 1)}
+    for order in (splits, splits[::-1]):
+        assert repeats_between(kinds, order) == expected
 
 
 def test_labels_that_contradict_each_other_are_said():

@@ -466,7 +466,7 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
     report = probed(table, encoder, **how)
     assert report.rows[0].rule == "C by validation"
     assert "kept: models fitted to all 47 labeled graphs" in report.notes
-    assert any("from several validation sets" in note for note in report.notes)
+    assert any("from validation sets that the kept models" in note for note in report.notes)
 
     alone = [open_labeled(table, encoder.schema, **options, split_seed=s) for s in seeds]
     data, *others = alone

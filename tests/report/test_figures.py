@@ -207,11 +207,11 @@ def test_a_map_names_classes_and_the_groups_of_the_domain(
     monkeypatch.setattr("graphlog.report.drawings.save_figure", lambda figure, _: [figure])
     model = Mock(embed=lambda store: np.random.default_rng(0).normal(size=(len(store), 3)))
 
-    def said(store: graphlog.GraphStore, **options: bool) -> str:
+    def said(store: graphlog.GraphStore, **options: str) -> str:
         return _texts(draw_map(model, store, tmp_path, **options)[0])
 
     store = ring_store(tmp_path, count=20, classes=10)
-    by_label = said(store, by_label=True)
+    by_label = said(store, target="y")
     assert "20 graphs by y" in by_label
     assert "class0 (2)" in by_label
     plain = said(store)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from graphlog.config import FrozenConfig, read_toml
 from graphlog.data.store import GraphBatch, epoch_batches
 from graphlog.data.tables import ColumnNames
+from graphlog.downstream.label_checks import repeat_notes
 from graphlog.downstream.linear import fuse
 from graphlog.downstream.metrics import better, format_score
 from graphlog.downstream.predictor import FineTuned, Head, Predictor
@@ -750,7 +751,8 @@ def _predictor(
     fingerprint_rows, fingerprint_notes = ecfp_rows(own[0], baselines, seeds)
     notes += fingerprint_notes
     notes += [statistics_note(encoder)] if untrained else []
-    notes += own[0].repeat_notes
+    splits = [drawn.split for drawn in own]
+    notes += repeat_notes(data.store, data.labels, splits)
     if config.resample_validation:
         fingerprints = (
             "; fingerprint rows use the sets of the first seed" if fingerprint_rows else ""
@@ -779,7 +781,8 @@ def _predictor(
     if not config.kernel and config.protocol != "paper":  # the paper has no kernel model
         notes += _kernel_note(encoder, own[0], config, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
-    pooled = config.resample_validation and (len(jobs) > 1 or config.kernel)
+    is_kept = len(jobs) == 1 and not config.kernel  # the model that predicts validation graphs
+    pooled = config.resample_validation and not is_kept
     notes += calibration_notes(calibration_rows, data.split_name, chosen, pooled, records)
     report = make_report(scored, [*rows, *fingerprint_rows], notes, calibration_rows)
     models = [job.chosen() for job in jobs]
@@ -790,7 +793,7 @@ def _predictor(
         "finetuned_on": data.name,
         "seeds": seeds,
         "finetune": config.model_dump(mode="json"),
-        **origin(own[0], encoder),
+        **origin(data, encoder, splits),
     }
     return Predictor(models, data.targets, report, info, calibration, novelty, partner=partner)
 

@@ -234,20 +234,29 @@ def merge_repeats(
     return settled, weights, [left_out, *notes]
 
 
-def repeats_between(kinds: Kinds, split: Split) -> dict[tuple[str, str], tuple[int, int]]:
+def repeats_between(
+    kinds: Kinds, splits: Sequence[Split]
+) -> dict[tuple[str, str], tuple[int, int]]:
     """Return how many graphs of a set repeat one of an earlier set, and the size of the set.
 
-    Keys are pairs of the names of the set and the earlier set; empty sets have none.
+    Keys are pairs of the names of the set and the earlier set; empty sets have none. Of several
+    splits, graphs count that repeat one in any of them.
     """
-    sets = split._asdict()
-    return {
-        (later, earlier): (int(np.isin(kinds[sets[later]], kinds[sets[earlier]]).sum()), size)
-        for earlier, later in combinations(sets, 2)
-        if (size := len(sets[later]))
-    }
+    counts = dict[tuple[str, str], tuple[int, int]]()
+    for earlier, later in combinations(Split._fields, 2):
+        graphs, repeats = set[int](), set[int]()
+        for split in splits:
+            found, others = getattr(split, later), getattr(split, earlier)
+            graphs |= {*found.tolist()}
+            repeats |= {*found[np.isin(kinds[found], kinds[others])].tolist()}
+        if graphs:
+            counts[later, earlier] = len(repeats), len(graphs)
+    return counts
 
 
-def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Split) -> list[str]:
+def repeat_notes(
+    store: GraphStore, labels: Float[np.ndarray, "M T"], splits: Sequence[Split]
+) -> list[str]:
     """Return notes on graphs that occur more than once, for readers of scores."""
     kinds = repeat_kinds(store)
     if kinds is None:
@@ -262,7 +271,7 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
         f"{known:,} of {size:,} {records} of the {SET_NAMES[later]} set repeat one of the "
         f"{SET_NAMES[earlier]} set: {effects[later, earlier]}; choose "
         f"{setting('on_repeats', 'mean')} or {setting('on_repeats', 'drop')}, or another split"
-        for (later, earlier), (known, size) in repeats_between(kinds, split).items()
+        for (later, earlier), (known, size) in repeats_between(kinds, splits).items()
         if known
     ]
     counts = np.bincount(kinds)

@@ -799,14 +799,17 @@ def keep_run(
         remember_input(folder.path, source, **labeling)
 
 
-def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
-    """Return what the file of a predictor records about its labels and its encoder."""
+def origin(data: LabeledGraphs, encoder: Encoder, splits: Sequence[Split] = ()) -> dict[str, Any]:
+    """Return what the file of a predictor records about its labels and its encoder.
+
+    ``splits`` are those of its models; none stands for the split of the data.
+    """
     source, domain, kinds = (
         data.store.source,
         domain_of(data.store.schema),
         repeat_kinds(data.store),
     )
-    repeats = {} if kinds is None else repeats_between(kinds, data.split)
+    repeats = {} if kinds is None else repeats_between(kinds, splits or [data.split])
     repeated, num_valid = repeats.get(("valid", "train"), (0, 0))
     recorded: dict[str, Any] = {
         "smiles_column": source.smiles_column,

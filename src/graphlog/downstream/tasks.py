@@ -191,7 +191,7 @@ class LabeledGraphs:
     @property
     def repeat_notes(self) -> list[str]:
         """Notes on graphs that occur more than once."""
-        return repeat_notes(self.store, self.labels, self.split)
+        return repeat_notes(self.store, self.labels, [self.split])
 
     def evaluate(
         self, predictions: Float[np.ndarray, "M T"], graphs: Int[np.ndarray, "B"]

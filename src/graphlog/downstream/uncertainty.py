@@ -140,8 +140,8 @@ def calibration_notes(
 ) -> list[str]:
     """Return notes for readers of the rows of :meth:`Calibration.rows`.
 
-    ``chosen`` names what else was chosen on the validation set; ``pooled`` is whether several
-    validation sets were joined, for models that learn from all of them together.
+    ``chosen`` names what else was chosen on the validation set; ``pooled`` is whether the models
+    that are kept together learn from the validation sets.
     """
     notes: list[str] = []
     has_intervals = any("coverage" in row for row in rows)
@@ -156,9 +156,8 @@ def calibration_notes(
         )
     if pooled:
         notes.append(
-            f"The {made} come from several validation sets, each predicted by models that did not "
-            f"learn from it; {promised} on new {records}, which the kept models predict, is not "
-            "guaranteed."
+            f"The {made} come from validation sets that the kept models learn from as well, "
+            f"predicted by models that did not; {promised} on new {records} is not guaranteed."
         )
     elif not split_name.startswith(("random (", "stratified (")):
         kind = split_name.partition(" (")[0]

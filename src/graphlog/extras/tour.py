@@ -192,7 +192,7 @@ def draw(out: Path, encoder: Encoder, data: LabeledGraphs, say: Say) -> dict[str
     drawn = {
         "the losses and the collapse monitor": draw_log(out.parent / "pretrain", out),
         f"the molecules of {data.name} by {data.targets[0]}": draw_map(
-            encoder, sample, out / "map", by_label=True
+            encoder, sample, out / "map", target=data.targets[0]
         ),
     }
     return {

@@ -48,7 +48,7 @@ def draw_map(
     stem: Path,
     *,
     placed: tuple[Hierarchy, Assignments] | None = None,
-    by_label: bool = False,
+    target: str | None = None,
     seed: int = 0,
 ) -> list[Path]:
     """Draw a map of the embeddings of graphs and return the files written.
@@ -63,14 +63,13 @@ def draw_map(
         store: The graphs; a map of more than a few thousand is hard to read.
         stem: Path of the figure without its ending.
         placed: Prototypes of the model and the paths of the graphs, to color by.
-        by_label: Whether to color by the first label column, if the store has labels. Without
-            prototypes and labels, colors are the groups of the domain, such as scaffolds.
+        target: Label column to color by. Without prototypes and labels, colors are the groups of
+            the domain, such as scaffolds.
         seed: Random seed of the layout.
     """
-    labels = store.labels if by_label else None
     embed, legend, groups, values = model.embed, "", None, None
-    if labels is not None:
-        legend, column = store.tasks[0], labels[:, 0]
+    if target is not None and store.labels is not None:
+        legend, column = target, store.labels[:, store.tasks.index(target)]
         classes = store.source.classes.get(legend)
         if classes is None and len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
             values = column

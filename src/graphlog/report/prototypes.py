@@ -69,7 +69,8 @@ _MARGIN = 12
 _MAX_NODES_DRAWN = 60
 """Largest number of nodes of a network that is drawn."""
 _IDENTIFIER = re.compile(
-    r"(?i:(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$|^graph$)|[a-z]ID$"
+    r"(?i:(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$|^(graph|protein)$)"
+    r"|[a-z]ID$"
 )
 """Pattern for the names of columns that identify rows."""
 

@@ -98,10 +98,10 @@ def draw_run(
     else:
         sample = store.subset(sample_rows(len(store), graphs, seed))
         say(f"placing {len(sample):,} graphs on the map (t-SNE)")
-        by_label = has_labels and sample.labels is not None
-        hierarchy = None if by_label else Hierarchy.of(model)
+        target = _target(settings, sample.tasks) if has_labels else None
+        hierarchy = None if target else Hierarchy.of(model)
         placed = None if hierarchy is None else (hierarchy, hierarchy.assign(sample))
-        options: dict[str, Any] = {"placed": placed, "by_label": by_label, "seed": seed}
+        options: dict[str, Any] = {"placed": placed, "target": target, "seed": seed}
         paths += draw_map(model, sample, out / "embedding-map", **options)
         if placed is not None and not has_labels:
             say("drawing the tree of prototypes")
@@ -109,6 +109,14 @@ def draw_run(
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
     return paths
+
+
+def _target(settings: Mapping[str, Any], columns: Sequence[str]) -> str | None:
+    """Return the first of the label columns that a run learned, else the first of all."""
+    learned = settings.get("input", {}).get("targets", ())
+    # a target of several classes is called column=class
+    known = (c for c in columns for name in learned if name == c or name.startswith(f"{c}="))
+    return next(known, next(iter(columns), None))
 
 
 def draw_log(run: Path, out: Path) -> list[Path]:
