@@ -12,6 +12,7 @@ from graphlog.data.store import GraphStore
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input
 from graphlog.domains.repeats import ROUNDS, subtree_labels
+from graphlog.downstream.label_checks import repeat_notes
 from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.pretrained import Encoder, untrained_like
 from graphlog.downstream.probe import check_baselines, opened
@@ -129,9 +130,8 @@ def fold_probe(
     sizes = {"train": train, "valid": 0, "test": test, "rejected": data.sizes["rejected"]}
     note = "test: accuracy, mean over folds; SD: over seeds, each of which draws new folds"
     split = f"stratified {folds}-fold"
-    return Report(
-        data.name, data.task, "accuracy", split, sizes, data.targets, tuple(rows), (note,)
-    )
+    notes = (*data.notes, *repeat_notes(data.store, data.labels, ()), note)
+    return Report(data.name, data.task, "accuracy", split, sizes, data.targets, tuple(rows), notes)
 
 
 def _inputs(

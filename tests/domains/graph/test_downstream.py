@@ -71,6 +71,9 @@ def test_the_ten_fold_protocol(tmp_path, monkeypatch, classifier, seeds):
     assert [row.model for row in report.rows] == models
     assert len(report.rows[0].test["accuracy"]) == len(seeds)
     assert [row.mean("accuracy") > 0.6 for row in report.rows] == [True] * 3
+    data = open_labeled(store, store.schema)
+    assert {*data.notes, data.repeat_notes[-1]} < {*report.notes}
+    assert any("labeled graphs repeat each other" in note for note in report.notes)
 
 
 def test_the_protocol_refuses_what_it_cannot_judge(tmp_path):
