@@ -172,11 +172,9 @@ class RecordDomain(Domain):
                             f", so this is probably the wrong column or file for {self.records}; "
                             f"choose one with {setting('smiles_column')}, or take the bad rows out"
                         )
-                    column = reading.smiles_column
-                    if not table.is_list and source.spec is None:
-                        # the usual name, which SDF files have too, is found without being recorded
-                        is_usual = table.record_column == self.text_name
-                        column = column or (None if is_usual else table.record_column)
+                    found = None if table.is_list or source.spec else table.record_column
+                    # the usual name, which SDF files have too, is found without being recorded
+                    column = reading.smiles_column or (None if found == self.text_name else found)
                     builder.source = Source(
                         name=Path(table.where).name,
                         smiles_column=column,
