@@ -551,7 +551,7 @@ def _split_graphs(
         sets = _draw_split(store, labels, kind, tuple(fractions), seed, source)
         name = kind if kind == "scaffold" else f"{kind} (seed {seed})"
     if len(sets.train) > 1 and not len(sets.valid) and len(sets.test):
-        sets, held_out = _with_validation_set(sets, kind, store, labels, seed)
+        sets, held_out = _hold_out_a_tenth(sets, kind, store, labels, seed)
         name = f"{name} (validation set: {held_out}, of its training set)"
     for part, graphs in sets._asdict().items():
         if not len(graphs):
@@ -562,7 +562,7 @@ def _split_graphs(
     return sets, name
 
 
-def _with_validation_set(
+def _hold_out_a_tenth(
     sets: Split, kind: str | None, store: GraphStore, labels: Float[np.ndarray, "M T"], seed: int
 ) -> tuple[Split, str]:
     """Return a split whose validation set is taken from its training set, and a description of it.
@@ -579,8 +579,7 @@ def _with_validation_set(
                 break
     else:  # fewer than ten graphs
         used, parts = "random", random_split(len(train), (0.5, 0.5, 0.0), seed)
-    lost = np.setdiff1d(np.arange(len(train)), np.concatenate([parts.train, parts.valid]))
-    rest = np.concatenate([parts.train, lost])  # shares are rounded down
+    rest = np.concatenate([parts.train, parts.test])  # shares are rounded down, so one may be left
     held_out = f"{len(parts.valid):,} graphs, {used}"
     return Split(sets.train[rest], sets.train[parts.valid], sets.test), held_out
 
@@ -628,7 +627,7 @@ def with_validation_set(data: LabeledGraphs, seed: int) -> LabeledGraphs:
     Raises:
         DataError: If fewer targets or classes can be learned from the rest.
     """
-    sets, _ = _with_validation_set(data.split, None, data.store, data.labels, seed)
+    sets, _ = _hold_out_a_tenth(data.split, None, data.store, data.labels, seed)
     drawn = replace(data, split=sets)
     if lost := np.flatnonzero(data.taught & ~drawn.taught).tolist():
         raise DataError(
