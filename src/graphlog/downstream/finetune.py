@@ -569,7 +569,7 @@ def finetune(
     encoder, source = opened(encoder, dataset, config.device)
     config = config.for_encoder(encoder)
     data = labeled(source, encoder.schema, **labeling)
-    own = data_of_seeds(data, config, seeds)
+    seed_data = data_of_seeds(data, config, seeds)
     with ExitStack() as stack:
         folder = None
         if path is not None:
@@ -585,19 +585,17 @@ def finetune(
             describe_run(folder, data, tables)
         fitted = None
         if config.kernel:  # before the networks, because it may fail and they take longer
-            fit_to, resampled = data, list[LabeledGraphs]()
-            if config.resample_validation:
-                fit_to, resampled = without_validation_set(data), [*own.values()]
             readout = encoder.with_readout(config.readout)
-            fitted = kernel_predictor(readout, fit_to, config.with_features, resampled)
+            resampled = [*seed_data.values()] if config.resample_validation else ()
+            fitted = kernel_predictor(readout, data, config.with_features, resampled)
         with closing(Callbacks(callbacks, folder and folder.path)) as followers:
-            jobs = _train(start, own, bar, folder, followers)
+            jobs = _train(start, seed_data, bar, folder, followers)
         untrained: list[SeedJob] = []
         is_untrained = encoder.info.get("name") == RANDOM  # then the baseline would be the same
         for seed in seeds if "random" in baselines and not is_untrained else ():
-            network = untrained_like(encoder, own[seed].train_graphs, seed)
+            network = untrained_like(encoder, seed_data[seed].train_graphs, seed)
             start = common_start(network, data, config.updated(FROM_SCRATCH))
-            untrained += _train(start, {seed: own[seed]}, bar, folder, label="untrained-")
+            untrained += _train(start, {seed: seed_data[seed]}, bar, folder, label="untrained-")
         predictor = _predictor(encoder, data, config, jobs, untrained, baselines, fitted)
         if folder is not None:
             keep_run(folder, predictor, data, source, labeling, resume_advice())
@@ -665,17 +663,16 @@ def data_of_seeds(
         check_finetuning(data, config)
         return dict.fromkeys(seeds, data)
     whole = without_validation_set(data)
-    check_learnable(whole)
-    own = {seed: with_validation_set(whole, seed) for seed in seeds}
-    for seed, drawn in own.items():
+    drawn = {seed: with_validation_set(whole, seed) for seed in seeds}
+    for seed, one in drawn.items():
         named = f"seed {seed}, drawn from the {data.split_name}"
-        check_finetuning(replace(drawn, split_name=named), config)
-    return own
+        check_finetuning(replace(one, split_name=named), config)
+    return drawn
 
 
 def _train(
     start: Start,
-    own: Mapping[int, LabeledGraphs],
+    seed_data: Mapping[int, LabeledGraphs],
     bar: Progress,
     folder: RunFolder | None,
     callbacks: Callbacks | None = None,
@@ -683,10 +680,10 @@ def _train(
 ) -> list[SeedJob]:
     """Train a copy of the encoder with each seed; runs with a ``label`` (baselines) have no log.
 
-    ``own`` is the data of each seed.
+    ``seed_data`` is the data of each seed.
     """
     config = start.config
-    sizes = {seed: len(data.split.train) for seed, data in own.items()}
+    sizes = {seed: len(data.split.train) for seed, data in seed_data.items()}
     jobs: list[SeedJob] = []
     log = None if folder is None or label else MetricsFile(folder.metrics, -1)
     with (
@@ -696,7 +693,7 @@ def _train(
     ):
         for seed, size in sizes.items():
             bar.stage(f"{label}seed {seed}")
-            job = SeedJob(replace(start, data=own[seed]), seed, bar)
+            job = SeedJob(replace(start, data=seed_data[seed]), seed, bar)
             trainer = Trainer(
                 job,
                 checkpoints=folder and folder.checkpoints / f"{label}seed-{seed}",
@@ -727,11 +724,11 @@ def _predictor(
     fitted: FittedKernel | None,
 ) -> Predictor:
     """Return the trained models as a predictor, with their scores and those of the baselines."""
-    seeds, own = [job.seed for job in jobs], [job.data for job in jobs]
-    scored = data
+    seeds, splits = [job.seed for job in jobs], [job.data.split for job in jobs]
+    first_data, scored = jobs[0].data, data
     if config.resample_validation:  # the training set contains all validation sets
         whole = without_validation_set(data)
-        valid = np.unique(np.concatenate([drawn.split.valid for drawn in own]))
+        valid = np.unique(np.concatenate([split.valid for split in splits]))
         scored = replace(whole, split=whole.split._replace(valid=valid))
     rows, mean = _result_rows("fine-tuned", jobs, scored)
     partner, notes = None, list[str]()
@@ -748,10 +745,9 @@ def _predictor(
     calibration_rows = calibration.rows(reliable, mean)
     if untrained:
         rows += _result_rows("untrained encoder, fine-tuned", untrained, scored)[0]
-    fingerprint_rows, fingerprint_notes = ecfp_rows(own[0], baselines, seeds)
+    fingerprint_rows, fingerprint_notes = ecfp_rows(first_data, baselines, seeds)
     notes += fingerprint_notes
     notes += [statistics_note(encoder)] if untrained else []
-    splits = [drawn.split for drawn in own]
     notes += repeat_notes(data.store, data.labels, splits)
     if config.resample_validation:
         fingerprints = (
@@ -779,7 +775,7 @@ def _predictor(
         lack = "a label" if data.task == "regression" else "both classes"
         notes.append(f"no target has {lack} in the validation set: the last epoch is used")
     if not config.kernel and config.protocol != "paper":  # the paper has no kernel model
-        notes += _kernel_note(encoder, own[0], config, mean)
+        notes += _kernel_note(encoder, first_data, config, mean)
     chosen = "the epoch" if config.select == "best-valid" else None
     is_kept = len(jobs) == 1 and not config.kernel  # the model that predicts validation graphs
     pooled = config.resample_validation and not is_kept

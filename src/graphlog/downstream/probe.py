@@ -65,6 +65,7 @@ from graphlog.downstream.tasks import (
     check_learnable,
     labeled,
     mean_held_out,
+    without_validation_set,
 )
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer
@@ -589,9 +590,11 @@ def kernel_predictor(
 ) -> FittedKernel:
     """Fit a kernel model of frozen embeddings to the training set.
 
-    ``resampled`` are the same graphs with validation sets drawn from this training set: graphs of
-    these sets are predicted by models that are fitted to the rest.
+    ``resampled`` are the same graphs with validation sets drawn from the training and validation
+    set: the kernel model is then fitted to both, and graphs of these sets are predicted by models
+    that are fitted to the rest.
     """
+    data = without_validation_set(data) if resampled else data
     layer, domain = encoder.head_layer(), domain_of(data.store.schema)
     parts = {"": BaselineFeatures(EMBEDDING, encoder.embed_store(data.store, layer))}
     parts |= {name: domain.feature_set(name, data.store) for name in with_features}
